@@ -268,6 +268,48 @@ class Ops(unittest.TestCase):
             y.backward(cut(grad, 1, group))
             same(x.grad, a.grad), same(w.grad, b.grad, 1), same(v.grad, bias.grad, 0)
 
+    def check_transforms(self, group: weft.Group) -> None:
+        """Gradients by ``torch.func`` are those of ``backward``, also of gradients; derivatives in forward mode are refused."""
+        name, w = weft.torch.name_of(group), group.size
+        a, b, v = whole(2 * w, 4, seed=group.rank), whole(4, 3, seed=5 + group.rank), whole(3, seed=9)
+        calls = [
+            lambda a, b, v: ops.ag_gemm(a, b, v, -1, name),
+            lambda a, b, v: ops.gemm_rs(a, b, v, name),
+            lambda a, b, v: ops.gemm_ar(a, b, v, name),
+            lambda a, b, v: ops.gemm_as(a, b, v.repeat(w), name),
+            lambda a, b, v: ops.gemm_columns(a, b, v, name),
+            lambda a, b, v: ops.gemm(ops.all_reduce(a, "sum", name), b, v),
+            lambda a, b, v: ops.gemm(ops.all_gather(ops.reduce_scatter(a, "sum", name), name), b, v),
+            lambda a, b, v: ops.gemm(ops.all_to_all(a, name), ops.broadcast(b, 0, name), v),
+        ]
+        for i, call in enumerate(calls):
+
+            def loss(*given: torch.Tensor, call: Any = call) -> torch.Tensor:
+                return call(*given).square().sum()
+
+            def again(*given: torch.Tensor, loss: Any = loss) -> torch.Tensor:
+                return sum((x * x.detach()).sum() for x in torch.func.grad(loss, (0, 1, 2))(*given))
+
+            mine = [x.clone().requires_grad_() for x in (a, b, v)]
+            want = torch.autograd.grad(loss(*mine), mine, create_graph=True)
+            twice = torch.autograd.grad(sum((x * x.detach()).sum() for x in want), mine, allow_unused=True)
+            y, back = torch.func.vjp(call, a, b, v)
+            for got in (torch.func.grad(loss, (0, 1, 2))(a, b, v), back(2 * y)):
+                for x, z in zip(got, want):
+                    self.assertTrue(torch.equal(x, z), f"call {i}: {x}\n{z}")
+            for x, z in zip(torch.func.grad(again, (0, 1, 2))(a, b, v), twice):
+                self.assertTrue(torch.equal(x, torch.zeros_like(x) if z is None else z), f"call {i}: {x}\n{z}")
+        for _ in range(2):  # also of a call like one before it
+            ops.gemm(a, b, None)
+            with self.assertRaisesRegex(NotImplementedError, "weft::gemm has no derivative in forward mode"):
+                torch.func.jvp(lambda x: ops.gemm(x, b, None), (a,), (a,))
+            with torch.autograd.forward_ad.dual_level():
+                dual = torch.autograd.forward_ad.make_dual(a, a)
+                with self.assertRaisesRegex(NotImplementedError, "weft::gemm has no derivative in forward mode"):
+                    ops.gemm(dual, b, None)
+                with self.assertRaisesRegex(RuntimeError, "weft::all_reduce_: the tensor requires a gradient"):
+                    ops.all_reduce_(dual, "sum", name)
+
     def check_collectives(self, group: weft.Group) -> None:
         name, w, r = weft.torch.name_of(group), group.size, group.rank
         every = [whole(2 * w, 3, seed=q) for q in range(w)]
@@ -291,6 +333,7 @@ class Ops(unittest.TestCase):
         def body(rank: int) -> None:
             self.check_products(weft.init())
             self.check_collectives(weft.init())
+            self.check_transforms(weft.init())
 
         support.ranks(4, body)
 
@@ -528,6 +571,15 @@ class Modules(unittest.TestCase):
                     e.get_submodule(n).weight.copy_(matrix.t().float())
             exact = layer.prepack()(x)
             self.close(layer.prepack(weft.FeedForward(layer.moe, *stored))(x), exact, 1e-5)
+            half = copy.deepcopy(layer).bfloat16()  # what was packed serves no more
+            self.assertIsNone(half._packed)
+            half.gate.float()  # so that tokens go to the same experts
+            half.route = lambda t: weft.torch.MoELayer.route(half, t.float())
+            for _ in range(2):
+                y = half(x.bfloat16())
+                self.assertEqual(y.dtype, torch.bfloat16)
+                self.close(y.float(), exact, 0.05)
+                half.prepack()
         with self.assertRaisesRegex(ValueError, "8 tokens in one call; the layer was made for 7"):
             layer(torch.zeros(8, hidden))
         self.check_wire(group, layer, x.detach())

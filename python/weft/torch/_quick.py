@@ -21,6 +21,7 @@ from torch._C import _dispatch_tls_local_include_set as _included  # type: ignor
 from torch._C import _len_torch_function_stack as _function_modes  # type: ignore[attr-defined]
 from torch._C._autograd import _profiler_enabled as _profiled  # type: ignore[attr-defined]
 from torch._C._dynamo.guards import TensorGuards  # type: ignore[import-not-found]
+from torch.autograd import forward_ad
 
 _grad_enabled = torch.is_grad_enabled
 PLAIN = (Tensor, torch.nn.Parameter)
@@ -98,7 +99,7 @@ def _of_two(kernel: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
             return otherwise(op, *inputs, **named)
         a, b, bias = inputs[:3]
         call = calls.get(id(b))
-        if call is not None and call.rest == inputs[3:] and not _function_modes() and not _profiled():
+        if call is not None and call.rest == inputs[3:] and not _function_modes() and not _profiled() and forward_ad._current_level < 0:
             if (call.tensors == 2 and call.check(a, b)) if bias is None else (call.tensors == 3 and call.check(a, b, bias)):
                 group = None if call.grads and _grad_enabled() else call.form.ready()
                 if group is not None:
@@ -122,7 +123,7 @@ def _of_shape(kernel: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         given = inputs[:tensors]
         key = given[0].shape, inputs[tensors:]
         call = calls.get(key)
-        if call is not None and call.check(*given) and not _function_modes() and not _profiled():
+        if call is not None and call.check(*given) and not _function_modes() and not _profiled() and forward_ad._current_level < 0:
             group = None if call.grads and _grad_enabled() else call.form.ready()
             if group is not None:
                 return call.form.run(group, *given)

@@ -5,6 +5,7 @@ Backward is a round of its own: gradients of outputs go to the experts by the wa
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, List, Optional, Tuple
 
 import torch
@@ -46,7 +47,8 @@ class MoELayer(nn.Module):
 
     Each rank gives its own tokens and gets their outputs; a token goes to ``topk`` experts with the softmax of their scores,
     normalized over them. The gradients of an expert's weights are sums over every rank's tokens; the router's, of which every
-    rank has a copy, are those of this rank's tokens. All ranks make forward and backward calls in the same order.
+    rank has a copy, are those of this rank's tokens. All ranks make forward and backward calls in the same order. Converting
+    a layer (``bfloat16()``) is collective: tokens travel in its type, and experts that were packed are to be packed again.
     """
 
     def __init__(
@@ -70,12 +72,24 @@ class MoELayer(nn.Module):
         self._group_alive = group_of(self.group, None if device is None else torch.device(device))
         self.hidden, self.topk = hidden, topk
         kind = dtype or torch.get_default_dtype()
-        self.moe = MoE(self._group_alive, experts, topk, hidden, max_tokens, kind, wire=wire)
-        self._layer = layer_name(self.moe)
+        self._routing = partial(MoE, self._group_alive, experts, topk, hidden, max_tokens, wire=wire)
+        self._travel_in(kind)
         where: Any = {"dtype": kind, "device": device}
         self.gate = nn.Linear(hidden, experts, bias=False, **where)
         self.experts = _Experts({str(e): _Expert(hidden, inter, **where) for e in self.moe.local_experts})
+
+    def _travel_in(self, kind: torch.dtype) -> None:
+        """Tokens travel in this type from here on; experts that were packed are of another layer."""
+        self.moe = self._routing(kind)
+        self._layer = layer_name(self.moe)
         self._packed: Optional[FeedForward] = None
+
+    def _apply(self, *arguments: Any, **options: Any) -> Any:
+        """Of ``to``, ``bfloat16`` and the like."""
+        super()._apply(*arguments, **options)
+        if self.gate.weight.dtype != torch_dtype(self.moe.dtype):
+            self._travel_in(self.gate.weight.dtype)
+        return self
 
     def prepack(self, packed: Optional[FeedForward] = None) -> "MoELayer":
         """Packs this rank's experts for weft's kernels (on GPUs float16 and bfloat16); used under ``torch.no_grad()``, on GPUs

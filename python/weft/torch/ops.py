@@ -13,10 +13,14 @@ rank, as if one process had computed it. The collectives follow torch's own conv
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
 
 from ..products import part
 from ._forms import AllReduceInPlace, Broadcast, Collective, Gemm, Product, check2, shape_of
@@ -105,7 +109,8 @@ def _refuse_gradients(name: str) -> None:
     op = getattr(_ops, name).default
 
     def at_autograd(*inputs: Any) -> Any:
-        if torch.is_grad_enabled() and inputs[0].requires_grad:
+        tangent = forward_ad._current_level >= 0 and forward_ad.unpack_dual(inputs[0]).tangent is not None
+        if tangent or torch.is_grad_enabled() and inputs[0].requires_grad:
             raise RuntimeError(
                 f"weft::{name}: the tensor requires a gradient, which a change in place does not have; "
                 f"weft::{name.rstrip('_')} has one, and torch.no_grad() asks for none"
@@ -120,24 +125,35 @@ def _differentiable(name: str, kernel: Any, setup: Any, backward: Any) -> None:
     """Gives an operator its gradient.
 
     Where none is asked for, and nobody looks on (a mode, a transform, a subclass), the kernel is called from here: a second pass
-    through torch's dispatcher costs more than a small product.
+    through torch's dispatcher costs more than a small product. Transforms (``torch.func.grad``) come here one after another, by the
+    dispatcher: the function is one of a single level, for ``autograd.Function`` would ask for them all again.
     """
     op = getattr(_ops, name).default
 
-    class Gradient(torch.autograd.Function):
+    class Gradient(_SingleLevelFunction):
         @staticmethod
         def forward(*inputs: Any) -> Any:
-            with torch._C._AutoDispatchBelowAutograd():
-                return op(*inputs)
+            if _transforms() is None:
+                with torch._C._AutoDispatchBelowAutograd():
+                    return op(*inputs)
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):  # the next transform's, or its tensors'
+                with torch._C._AutoDispatchBelowAutograd():
+                    return op(*inputs)
 
         setup_context = staticmethod(setup)
+
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            raise NotImplementedError(f"weft::{name} has no derivative in forward mode; torch.func.grad and vjp have one")
 
     Gradient.backward = staticmethod(backward)  # type: ignore[assignment]
     Gradient.__name__ = f"weft_{name}"
 
     def at_autograd(*inputs: Any) -> Any:
-        if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs[:3]):
-            return Gradient.apply(*inputs)
+        wanted = torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs[:3])
+        if wanted or forward_ad._current_level >= 0:  # which refuses tensors that have a tangent
+            with contextlib.nullcontext() if _transforms() is None else enable_single_level_autograd_function():
+                return Gradient.apply(*inputs)
         if not _modes() and _transforms() is None and all(map(_bare, inputs[:3])):
             return kernel(*inputs)
         with torch._C._AutoDispatchBelowAutograd():
@@ -250,7 +266,9 @@ def _all_to_all_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]
 
 def _broadcast_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
     whole = _ops.all_reduce(grad, "sum", ctx.group)
-    return whole if group_of(ctx.group).rank == ctx.op else torch.zeros_like(whole), None, None
+    if group_of(ctx.group).rank != ctx.op:  # zeros that come from it: its own gradient is asked for by all ranks, or by none
+        whole = whole.masked_fill(whole.new_ones((), dtype=torch.bool), 0)
+    return whole, None, None
 
 
 for _name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"):
