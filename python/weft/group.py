@@ -100,15 +100,7 @@ class Group:
 
     def _call(self, function: Callable[..., int], *arguments: Any) -> None:
         """A call into the library with this rank's handle first. Ctrl-C ends it (:mod:`weft._interrupt`)."""
-        native = self._native
-        with self._lock:
-            if native.trash:
-                native.drain()
-            if not native.value:
-                raise StateError("the group is closed")
-            status = function(native.argument, *arguments)
-            if status:
-                raise error_of(status, native.value)
+        self._call_on(function, self._native.argument, *arguments)
 
     def _call_on(self, function: Callable[..., int], *arguments: Any) -> None:
         """A call on an object of the group (a plan, a layer), whose errors are the group's."""
@@ -314,7 +306,7 @@ class Group:
         return _arrays.new_like(send, (view.shape[0] // self.size, *view.shape[1:]), view.dtype)
 
 
-_interrupt.calls.update((Group._call.__code__, Group._call_on.__code__))
+_interrupt.calls.add(Group._call_on.__code__)
 
 
 def _pair(send: Any, recv: Any, more: int, less: int) -> Any:

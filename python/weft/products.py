@@ -264,49 +264,49 @@ def _whole(given: Optional[int], mine: int, group: Group, what: str, granules: D
     return whole
 
 
-class _Shapes:
-    """What the four products want to know of their operands: global extents and the shape of D here."""
+_SPREAD = {
+    ("ag_gemm", "default"): "mn",
+    ("ag_gemm", "gather_b"): "mn",
+    ("ag_gemm", "gather_a_k"): "nk",
+    ("ag_gemm", "gather_b_k"): "mk",
+    ("gemm_as", "default"): "n",
+}
+"""The extents of which A and B have a rank's part; of the products that are not here, k."""
 
-    def __init__(
-        self,
-        op: str,
-        group: Group,
-        a: _arrays.Matrix,
-        b_shape: Tuple[int, int],
-        layout: str,
-        sizes: Dict[str, Optional[int]],
-        granules: Dict[str, int],
-    ) -> None:
-        k_b, n_b = b_shape
-        w, r = group.size, group.rank
-        if op == "ag_gemm" and layout == "gather_a_k":
-            self.m, self.n = a.rows, _whole(sizes["n"], n_b, group, "n", granules)
-            self.k = _whole(sizes["k"] if sizes["k"] is not None else k_b, a.cols, group, "k", granules)
-            same = self.k == k_b
-            self.rows, self.cols = a.rows, n_b
-        elif op == "ag_gemm" and layout == "gather_b_k":
-            self.m, self.n = _whole(sizes["m"], a.rows, group, "m", granules), n_b
-            self.k = _whole(sizes["k"] if sizes["k"] is not None else a.cols, k_b, group, "k", granules)
-            same = self.k == a.cols
-            self.rows, self.cols = a.rows, n_b
-        elif op == "ag_gemm":
-            self.m, self.n = _whole(sizes["m"], a.rows, group, "m", granules), _whole(sizes["n"], n_b, group, "n", granules)
-            self.k, same = a.cols, a.cols == k_b
-            self.rows, self.cols = (a.rows, self.n) if layout == "gather_b" else (self.m, n_b)
-        elif op == "gemm_as":
-            self.m, self.n, self.k = a.rows, _whole(sizes["n"], n_b, group, "n", granules), a.cols
-            same = a.cols == k_b
-            self.rows, self.cols = self.m, self.n
-        else:
-            self.m, self.n, self.k = a.rows, n_b, _whole(sizes["k"], k_b, group, "k", granules)
-            same = a.cols == k_b
-            self.rows, self.cols = self.m, self.n
-            if op == "gemm_rs" and layout == "scatter_cols":
-                self.cols = part(self.n, w, r, granules["n"])[1]
-            elif op == "gemm_rs":
-                self.rows = part(self.m, w, r, granules["m"])[1]
-        if not same:
-            raise ArgumentError(f"{op}: a is {a.rows} x {a.cols}, b is {k_b} x {n_b}")
+
+def _extents(
+    op: str, layout: str, group: Group, a: Tuple[int, int], b: Tuple[int, int], given: Dict[str, Any], granules: Dict[str, int]
+) -> Dict[str, int]:
+    """m, n and k over all ranks, of a product of these matrices here."""
+    spread = _SPREAD.get((op, layout), "k")
+    mine = {"m": a[0], "n": b[1], "k": b[0] if layout == "gather_b_k" else a[1]}
+    if op == "ag_gemm" and given["k"] is None:  # the other matrix has it whole
+        given = {**given, "k": max(a[1], b[0])}
+    return {e: _whole(given[e], mine[e], group, e, granules) if e in spread else mine[e] for e in mine}
+
+
+def _local(p: Any, group: Group) -> Dict[str, Tuple[int, int]]:
+    """What of a problem's matrices this rank has."""
+    m, n, k = (
+        part(e, group.size, group.rank, g or 1)[1] for e, g in ((p.m, p.granule_m), (p.n, p.granule_n), (p.k, p.granule_k))
+    )
+    layout = next((name for name, value in LAYOUTS.items() if value == p.layout), "")
+    if p.op == OPS["gemm_as"]:
+        a, b, d = (p.m, p.k), (p.k, n), (p.m, p.n)
+    elif p.op == OPS["ag_gemm"]:
+        a = (p.m, k) if layout == "gather_a_k" else (m, p.k)
+        b = (k, p.n) if layout == "gather_b_k" else (p.k, n)
+        d = (m, p.n) if layout.startswith("gather_b") else (p.m, n)
+    else:
+        a, b, d = (p.m, k), (k, p.n), (p.m, p.n)
+        if p.op == OPS["gemm_rs"]:
+            d = (p.m, n) if layout == "scatter_cols" else (m, p.n)
+    return {"a": a, "b": (b[0], b[1] * _paired(p)), "d": d}
+
+
+def _paired(p: Any) -> int:
+    """Columns of B for one of D."""
+    return 1 + (p.act >= ACTIVATIONS["relu_gated"])
 
 
 _RUN = {op: getattr(lib, "weft_" + op) for op in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as")}
@@ -345,26 +345,31 @@ def product(
     packed = b if isinstance(b, Packed) else None
     right = None if packed else _arrays.matrix_of(b, "b")
     k_b, n_b = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
-    shape_b = (k_b, _columns(act, n_b))
     if layout == "default":  # two schedules mean the other layout
         layout = {"allgather_rotating_b": "gather_b", "reducescatter_tiling_b": "scatter_cols"}.get(schedule, layout)
-    s = _Shapes(op, group, left, shape_b, layout, {"m": m, "n": n, "k": k}, {"m": granule_m, "n": granule_n, "k": granule_k})
+    granules = {"m": granule_m, "n": granule_n, "k": granule_k}
+    whole = _extents(
+        op, layout, group, (left.rows, left.cols), (k_b, _columns(act, n_b)), {"m": m, "n": n, "k": k}, granules
+    )
+    blocked = a_scale is not None or b_scale is not None
+    problem = _problem(
+        op, **whole, l=left.batch, dtype=left.dtype, transa=left.trans, transb=0 if packed else right.trans,  # type: ignore[union-attr]
+        alpha=alpha, beta=beta, bias=int(bias is not None), act=act, schedule=schedule, layout=layout, workers=workers,
+        granule_m=granule_m, granule_n=granule_n, granule_k=granule_k, fp8_fast=int(fp8_fast),
+        scales=128 if blocked else int(row_scale is not None or col_scale is not None),
+    )  # fmt: skip
+    local = _local(problem, group)
+    rows, cols = local["d"]
+    if (local["a"], local["b"]) != ((left.rows, left.cols), (k_b, n_b)):
+        raise ArgumentError(f"{op}: a is {left.rows} x {left.cols}, b is {k_b} x {n_b}")
     if out is None:
         kind = dtype_of(out_dtype) if out_dtype is not None else result_dtype(left.dtype)
         batch = (left.batch,) if len(_arrays.view_of(a).shape) == 3 else ()
-        out = _arrays.new_like(a, batch + (s.rows, s.cols), kind, b)
+        out = _arrays.new_like(a, batch + (rows, cols), kind, b)
     d = _arrays.matrix_of(out, "out", written=True)
-    if (d.rows, d.cols, d.batch, d.trans) != (s.rows, s.cols, left.batch, 0):
-        raise ArgumentError(
-            f"{op}: out must be row-major {s.rows} x {s.cols} with a batch of {left.batch}, not {d.rows} x {d.cols}"
-        )
-    blocked = a_scale is not None or b_scale is not None
-    problem = _problem(
-        op, m=s.m, n=s.n, k=s.k, l=left.batch, dtype=left.dtype, d_dtype=d.dtype, transa=left.trans,
-        transb=0 if packed else right.trans, alpha=alpha, beta=beta, bias=int(bias is not None), act=act,  # type: ignore[union-attr]
-        schedule=schedule, layout=layout, workers=workers, granule_m=granule_m, granule_n=granule_n, granule_k=granule_k,
-        fp8_fast=int(fp8_fast), scales=128 if blocked else int(row_scale is not None or col_scale is not None),
-    )  # fmt: skip
+    if (d.rows, d.cols, d.batch, d.trans) != (rows, cols, left.batch, 0):
+        raise ArgumentError(f"{op}: out must be row-major {rows} x {cols} with a batch of {left.batch}, not {d.rows} x {d.cols}")
+    problem.d_dtype = d.dtype.code
     operands = _Operands(size=C.sizeof(_Operands))
     operands.a, operands.lda, operands.stride_a = left.pointer, left.ld, left.stride
     if packed:
@@ -387,15 +392,15 @@ def product(
         if (third.rows, third.cols, third.batch, third.trans, third.dtype) != (d.rows, d.cols, d.batch, 0, d.dtype):
             raise ArgumentError("c must have the shape and type of out")
         operands.c, operands.ldc, operands.stride_c = third.pointer, third.ld, third.stride
-    wide = s.cols * (1 if _columns(act, 2) == 2 else 2)
+    wide = cols * _paired(problem)
     operands.bias = _vector(bias, wide, d.dtype, "bias")
     gathers = op == "ag_gemm"  # and counts blocks over what it has gathered
-    blocks = -(-(s.k if gathers else left.cols) // 128)
+    blocks = -(-(problem.k if gathers else left.cols) // 128)
     _scales(
         operands,
-        row_scale=(row_scale, s.rows),
+        row_scale=(row_scale, rows),
         col_scale=(col_scale, wide),
-        a_scale=(a_scale, (s.rows if gathers else left.rows) * blocks),
+        a_scale=(a_scale, (rows if gathers else left.rows) * blocks),
         b_scale=(b_scale, blocks * -(-(wide if gathers else n_b) // 128)),
     )
     group._call(_RUN[op], C.byref(problem), C.byref(operands))
@@ -407,24 +412,12 @@ def product(
 
 def _stored(p: Any, group: Group) -> Dict[str, Tuple[int, ...]]:
     """What of a problem's matrices this rank has, as they are stored; of a vector or a collective's buffer, its elements."""
-    w, r = group.size, group.rank
     if p.op > OPS["gemm_as"]:
+        w = group.size
         wide = {OPS["all_gather"]: (1, w), OPS["reduce_scatter"]: (w, 1), OPS["all_to_all"]: (w, w)}.get(p.op, (1, 1))
         return {"send": (p.count * wide[0],), "recv": (p.count * wide[1],)}
-    m, n, k = (part(e, w, r, g or 1)[1] for e, g in ((p.m, p.granule_m), (p.n, p.granule_n), (p.k, p.granule_k)))
-    layout = next((name for name, value in LAYOUTS.items() if value == p.layout), "")
-    if p.op == OPS["gemm_as"]:
-        a, b, d = (p.m, p.k), (p.k, n), (p.m, p.n)
-    elif p.op == OPS["ag_gemm"]:
-        a = (p.m, k) if layout == "gather_a_k" else (m, p.k)
-        b = (k, p.n) if layout == "gather_b_k" else (p.k, n)
-        d = (m, p.n) if layout.startswith("gather_b") else (p.m, n)
-    else:
-        a, b = (p.m, k), (k, p.n)
-        d = {"scatter_rows": (m, p.n), "scatter_cols": (p.m, n)}.get(layout, (p.m, p.n))
-    pair = 1 + (p.act >= ACTIVATIONS["relu_gated"])
-    b = (b[0], b[1] * pair)
-    return {"a": a[::-1] if p.transa else a, "b": b[::-1] if p.transb else b, "c": d, "d": d, "bias": (d[1] * pair,)}
+    a, b, d = _local(p, group).values()
+    return {"a": a[::-1] if p.transa else a, "b": b[::-1] if p.transb else b, "c": d, "d": d, "bias": (d[1] * _paired(p),)}
 
 
 class Plan:
