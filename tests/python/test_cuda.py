@@ -26,6 +26,7 @@ if not torch.cuda.is_available():
 
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
 import test_backend  # noqa: E402
 import test_compile  # noqa: E402
@@ -97,12 +98,16 @@ def layers(rank: int) -> None:
         want = exact(hidden.clamp(-4, 4), second.weight.data.cuda().t())
         same(y.detach(), cut(want, 0, group) if sequence else want, f"layers, sequence_parallel {sequence}")
         grad = whole(64, 128, seed=8)
+        product = lambda t: down(up(t).clamp(-4, 4))  # noqa: E731
+        _, back = torch.func.vjp(product, mine.detach())
+        (by_func,) = back(cut(grad, 0, group) if sequence else grad)
         with warnings.catch_warnings(record=True) as said:
             y.backward(cut(grad, 0, group) if sequence else grad)
         assert not said, f"backward complains: {said[0].message}"
         wide = torch.where((hidden >= -4) & (hidden <= 4), exact(grad, second.weight.data.cuda()), 0)
         dx = exact(wide, first.weight.data.cuda())
-        same(mine.grad, cut(dx, 0, group) if sequence else dx, f"gradient, sequence_parallel {sequence}")
+        for got in (mine.grad, by_func):
+            same(got, cut(dx, 0, group) if sequence else dx, f"gradient, sequence_parallel {sequence}")
         same(up.weight.grad, cut(exact(wide.t(), x), 0, group), "gradient of the weight")
     torch.cuda.synchronize()
 
@@ -255,6 +260,7 @@ def expert_layer(rank: int, group: Any) -> None:
     fixed = x.cuda().bfloat16()
     with torch.no_grad():
         plain = half(fixed)
+        same(layer.bfloat16()(fixed), plain, "a layer that was converted")
         packed = half.prepack()
         torch.testing.assert_close(packed(fixed), plain, rtol=0.03, atol=0.03)
         torch.cuda.synchronize()
@@ -272,7 +278,8 @@ def expert_layer(rank: int, group: Any) -> None:
 
 def backend(rank: int) -> None:
     torch.cuda.set_device(rank % torch.cuda.device_count())
-    dist.init_process_group("weft", timeout=datetime.timedelta(seconds=60))
+    here = torch.device("cuda", torch.cuda.current_device())
+    dist.init_process_group("weft", timeout=datetime.timedelta(seconds=60), device_id=here)
     size = dist.get_world_size()
 
     def both(call: Any, *inputs: torch.Tensor) -> None:
@@ -323,6 +330,10 @@ def backend(rank: int) -> None:
     x = torch.full((3,), float(rank), device="cuda")
     dist.all_reduce(x, group=half)
     assert x.tolist() == [float(sum(r for r in range(size) if r % 2 == rank % 2))] * 3
+    mesh = init_device_mesh("cuda", (size // 2, 2))  # by split_group, since the group is bound to a device
+    x.fill_(rank)
+    dist.all_reduce(x, group=mesh.get_group(1))
+    assert x.tolist() == [float(rank // 2 * 4 + 1)] * 3, x
     wrapped = nn.parallel.DistributedDataParallel(nn.Linear(8, 4).cuda())
     wrapped(torch.ones(2, 8, device="cuda") * rank).sum().backward()
     every = [torch.empty_like(wrapped.module.weight.grad) for _ in range(size)]

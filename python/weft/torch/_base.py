@@ -9,11 +9,27 @@ from typing import Any, Callable, List, Optional, Sequence
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C import _distributed_c10d as c10d
 
 from ..errors import AbortedError, TimeoutError, UnsupportedError
 from ..group import Group, from_store
 from . import _cuda, _groups
 from ._work import DONE, Lane, Work
+
+
+class _Named(c10d.Backend):  # type: ignore[misc]
+    """What torch finds, from 2.14 on, where it looks for the backend behind a process group: a name."""
+
+    def getBackendName(self) -> str:
+        return "weft"
+
+    @staticmethod
+    def of(rank: int, size: int) -> Optional["_Named"]:
+        try:
+            return _Named(rank, size)
+        except TypeError:  # before 2.14 nobody can make one
+            return None
+
 
 _LOOK_SECONDS = 0.05  # between two looks of a wait whether its peer lives
 
@@ -26,6 +42,11 @@ class Base(dist.ProcessGroup):
         self._rank, self._size = rank, size
         # A store may outlive the group, as torchrun's does: keys of one that was before are not those of this one.
         self._store = dist.PrefixStore(f"weft/{store.add(f'weft/made/{rank}', 1)}", store)
+        # Torch's own side of the group, whose devices and name its recorder asks for.
+        self._named, custom = _Named.of(rank, size), dist.ProcessGroup.BackendType.CUSTOM
+        for device in ("cpu", "cuda"):
+            self._register_backend(torch.device(device), custom, self._named)
+        self._set_default_backend(custom)
         self._timeout = timeout
         self._aborted = self._closed = False
         self._name, self._desc = "", "undefined"
@@ -85,10 +106,12 @@ class Base(dist.ProcessGroup):
         return "weft"
 
     def _set_group_name(self, name: str) -> None:
+        super()._set_group_name(name)  # type: ignore[misc]
         self._name = name
         _groups.process_groups[name] = self
 
     def _set_group_desc(self, desc: str) -> None:
+        super()._set_group_desc(desc)  # type: ignore[misc]
         self._desc = desc
 
     @property
@@ -102,11 +125,37 @@ class Base(dist.ProcessGroup):
     def _get_backend(self, device: Any) -> Any:
         return self
 
-    @property
-    def _device_types(self) -> List[torch.device]:
-        return [torch.device("cpu"), torch.device("cuda")]
-
     supports_coalescing = False
+    supports_splitting = True
+    options = None
+
+    def split_group(
+        self,
+        ranks: Sequence[int],
+        timeout: Optional[datetime.timedelta] = None,
+        opts: Any = None,
+        group_name: Optional[str] = None,
+        group_desc: Optional[str] = None,
+        device_types: Any = None,
+    ) -> Any:
+        """The group of these ranks of this one, who meet in its store; None for a rank that is not among them."""
+        if self._rank not in ranks:
+            return None
+        store = dist.PrefixStore(f"split/{group_name}", self._store)
+        part = type(self)(store, list(ranks).index(self._rank), len(ranks), timeout or self._timeout)
+        part._set_group_name(group_name or "")
+        part._set_group_desc(group_desc or "undefined")
+        return part
+
+    def _set_sequence_number_for_group(self) -> None:
+        """The library compares what ranks call, and needs no number of it."""
+
+    def perform_nocolor_split(self, device: Any) -> None:
+        """A rank in no part has nothing to do: only members meet."""
+
+    def eager_connect_single_device(self, device: Any) -> None:
+        """Of a process group that is bound to a device: the group there is not left for the first tensor."""
+        self.settled(device)
 
     def get_group_store(self) -> Any:
         return self._store
