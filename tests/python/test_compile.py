@@ -171,9 +171,12 @@ class Compile(unittest.TestCase):
 
     @unittest.skipUnless(support.SOAK, "minutes of compiling")
     def test_inductor(self) -> None:
-        forward, train, whole, _ = (int(n[0]) for n in support.ranks(2, body, True, seconds=900)[0])
-        self.assertEqual((forward, whole), (3, 1))
-        self.assertGreaterEqual(train, 1)
+        for shape, dim in (((8, 16), 0), ((3, 8, 16), 1)):
+            with self.subTest(shape=shape, dim=dim):
+                counts = support.ranks(2, body, True, False, shape, dim, seconds=900)[0]
+                forward, train, whole, _ = (int(n[0]) for n in counts)
+                self.assertEqual((forward, whole), (3, 1))
+                self.assertGreaterEqual(train, 1)
 
 
 if __name__ == "__main__":
