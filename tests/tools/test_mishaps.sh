@@ -51,6 +51,10 @@ one_line 2 "WEFT_NET is" env WEFT_NET=pigeon "$weft" bench all_reduce --bytes 64
 one_line 2 "WEFT_NET is" env WEFT_NET=pigeon "$weft" run -n 2 --nodes 2 -- true
 one_line 2 "WEFT_HUGE is" env WEFT_HUGE=big "$weft" bench all_reduce --bytes 64
 one_line 2 "WEFT_ISA" env WEFT_ISA=6502 "$weft" bench gemm_rs 64 64 64
+one_line 2 "WEFT_ISA" env WEFT_ISA=6502 "$weft" run -n 2 -- true
+one_line 2 "machine description /none/x" env WEFT_MACHINE=/none/x "$weft" run -n 2 -- true
+one_line 2 "cannot read /tmp, the file of" env WEFT_TUNE=/tmp "$weft" run -n 2 -- true
+one_line 2 "machine description /none/x" env WEFT_MACHINE=/none/x "$weft" bench gemm_rs 64 64 64 --peer none
 one_line 2 "cannot read the machine description /tmp" "$weft" sim ag_gemm 64 64 64 --machine /tmp/
 one_line 1 "WEFT_HEAP sets how much" env WEFT_HEAP=32M "$weft" bench all_reduce --bytes 1G --json
 one_line 1 "WEFT_HEAP sets how much" quietly env WEFT_HEAP=32M "$weft" bench ag_gemm 100000 100000 64

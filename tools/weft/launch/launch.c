@@ -18,14 +18,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "choose/tuned.h"
 #include "core/clock.h"
+#include "core/env.h"
 #include "core/part.h"
 #include "core/topo.h"
+#include "gemm/gemm.h"
 #include "group/launcher.h"
 #include "group/segment.h"
 #include "launch/family.h"
 #include "launch/output.h"
 #include "net/secret.h"
+#include "sim/machine.h"
 
 enum {
     CPUS_MAX = 4096,
@@ -496,6 +500,18 @@ static bool stays_ignored(int signal)
     return signal == SIGHUP && sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
+/* What every rank would find wrong is said here once, also of the words that weft_env_check leaves to their
+ * readers. */
+static bool settings_make_sense(weft_error_text *error)
+{
+    const weft_core *core;
+    weft_machine machine;
+
+    return weft_env_check(error) == WEFT_OK && weft_core_current(&core, error) == WEFT_OK &&
+           (!*weft_env_word(WEFT_ENV_MACHINE) || weft_machine_find(NULL, &machine, error) == WEFT_OK) &&
+           (!*weft_env_word(WEFT_ENV_TUNE) || weft_tuned_readable(error) == WEFT_OK);
+}
+
 int launch_ranks(const launch_job *job)
 {
     static const int forwarded[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
@@ -514,7 +530,7 @@ int launch_ranks(const launch_job *job)
              cpu_count, job->size);
         return 2;
     }
-    if (weft_segment_create(job->size, false, &segment, &error) != WEFT_OK) {
+    if (!settings_make_sense(&error) || weft_segment_create(job->size, false, &segment, &error) != WEFT_OK) {
         fail(job, "%s", error.text);
         return 2;
     }
