@@ -1,13 +1,14 @@
 """The four products beside torch's symmetric memory on the same matrices, several processes on one GPU.
 
-    weft run -n 2 -- python3 bench/torch_products.py [--ours] [--fused | --unfused] [M N K ...]
+    weft run -n 2 -- python3 bench/torch_products.py [--ours] [--fused | --unfused] [--staged] [M N K ...]
 
 Under MPS; bf16; medians in us, in turn. N and K are over all ranks. ``mm`` is torch's product of a rank alone, all ranks at once. ``torch`` of ag_gemm and gemm_rs is its fused operator; of
 gemm_ar ``mm`` and the better of its one_shot and two_shot; of gemm_as ``mm`` and the better of its own gather (which leaves the columns of
 the ranks below one another) and copies of the peers' columns. ``weft`` is a plan on operands in symmetric memory, ``apart`` the same plan on
 ordinary tensors, ``whole`` the first with copies around it of what peers touch, ``operator`` is ``torch.ops.weft`` on ordinary tensors,
 whose sums travel in float32. ``beyond`` is what weft takes beyond ``mm`` over what torch takes beyond it. With --ours torch's side is left out; with --fused plans have the
-schedules that ranks with a GPU each take, with --unfused that one.
+schedules that ranks with a GPU each take, with --unfused that one; with --staged they stage in chunks where they can, whether that pays
+or not.
 """
 
 from __future__ import annotations
@@ -84,7 +85,16 @@ def row(group: Any, world: str, op: str, m: int, n: int, k: int, flags: Set[str]
     whole = torch.randn(m, shapes["a"][1], device="cuda").to(bf16)  # what a rank's product reads when all is there
     schedule = FUSED[op] if "--fused" in flags else "unfused" if "--unfused" in flags else "auto"
     plan = weft.Plan(
-        group, op, m=m, n=n, k=k, dtype="bfloat16", d_dtype="bfloat16", wire_dtype="bfloat16", schedule=schedule
+        group,
+        op,
+        m=m,
+        n=n,
+        k=k,
+        dtype="bfloat16",
+        d_dtype="bfloat16",
+        wire_dtype="bfloat16",
+        schedule=schedule,
+        staged=int("--staged" in flags),
     )
     ops, theirs, name = torch.ops.weft, torch.ops.symm_mem, weft.torch.name_of(group)
     candidates: List[Callable[[], Any]] = []

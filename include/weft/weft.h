@@ -375,7 +375,8 @@ typedef struct weft_tuning {
         chunk_k;    /* with copiers: in chunks of this much of k; 0 = all of it. On one rank: tiles that leave
                        workers idle are divided over them along k, at multiples of this; 0 = they are not */
     int64_t raster; /* tiles of the divided extent that are walked side by side; 0 = 1 */
-    int sums_stay;  /* rotating gemm_rs, two_shot gemm_ar: ranks add to sums at their owner; 0 = not so */
+    int sums_stay;  /* rotating gemm_rs, two_shot gemm_ar: ranks add to sums at their owner; two_shot
+                       all_reduce: they fetch them there, and touch nobody's recv; 0 = not so */
     int grain_n;  /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
                      last have tile_n */
     int crew;     /* GPUs: SMs that make a tile together, 1 or 2; 0 = chosen for the machine */

@@ -293,13 +293,18 @@ static bool declare_gathered(ag_gemm *ag)
 static void direct(ag_gemm *ag)
 {
     weft_gemm_gen *gen = &ag->gen;
-    bool pack = !gathers_a(ag) && gen->problem->b_form == WEFT_B_PACK_IN_RUN;
+    bool pack = !gathers_a(ag) && gen->problem->b_form == WEFT_B_PACK_IN_RUN,
+         copied = gen->problem->tuning.staged && weft_staged_by_copiers(gen->problem);
     uint32_t fetched = weft_builder_signals(gen->builder, pack ? gen->world : 0);
 
     if (gathers_a(ag))
         weft_gemm_declare_packed(gen);
     else if (pack)
         declare_packed_shards(ag);
+    if (copied) {
+        weft_gemm_declare_copiers(gen);
+        weft_staged_rest(gen->builder);
+    }
     weft_gemm_pack(gen);
     for (int step = 0; step < gen->world; step++) {
         int rank = weft_rotate(gen->me, step, gen->world);

@@ -1,7 +1,8 @@
 /*
  * All-reduce. Sources are always added in rank order, so every rank gets the same bits.
  *   one_shot  every rank reduces everything from all ranks: one hop, W times the reading
- *   two_shot  rank r reduces slice r, then everyone fetches the slices
+ *   two_shot  rank r reduces slice r, then everyone fetches the slices; with sums_stay from memory of the
+ *             plan's, so that no rank touches another's recv
  *   multimem  rank r reduces slice r and stores it to everyone in the same pass: by multicast on GPUs
  *   push      the same by plain stores
  * In place (recv is send) is safe with all but one_shot: slice r is read by rank r alone, before it is
@@ -46,6 +47,25 @@ static void store_to_all(weft_collective *c)
     }
 }
 
+/* Where a rank leaves the sums of its slice for the others. */
+static uint32_t own_slice(const weft_collective *c)
+{
+    weft_builder *b = c->builder;
+    weft_operand sums = {.name = "sums",
+                         .place = WEFT_PLACE_STAGING,
+                         .dtype = b->problem->dtype,
+                         .rows = 1,
+                         .cols = weft_part(b->problem->count, b->world, 0).count,
+                         .batch = 1};
+
+    return weft_builder_operand(b, sums);
+}
+
+static weft_span within(weft_span cols, weft_span slice)
+{
+    return (weft_span){cols.begin - slice.begin, cols.count};
+}
+
 /*
  * Signal (p, lane) tells how many chunks of slice p that lane of rank p has finished: chunk i belongs to lane
  * i mod lanes on every rank, so one lane makes all of its posts, in order.
@@ -54,6 +74,8 @@ static void two_shot(weft_collective *c)
 {
     weft_builder *b = c->builder;
     int64_t count = b->problem->count;
+    bool stay = b->problem->tuning.sums_stay;
+    uint32_t left = stay ? own_slice(c) : c->recv;
     uint32_t ready = weft_builder_signals(b, (int64_t)b->world * c->lanes);
 
     for (int step = 0; step < b->world; step++) {
@@ -71,12 +93,14 @@ static void two_shot(weft_collective *c)
             weft_builder_task(b, lane, step == 0 ? WEFT_TASK_REDUCE : WEFT_TASK_COPY, 0);
             weft_builder_to(b, weft_row(c->recv, b->rank, 0, cols));
             if (step == 0) {
+                if (stay)
+                    weft_builder_to(b, weft_row(left, b->rank, 0, within(cols, slice)));
                 reduce_from_all(c, cols);
                 for (int other = 1; other < b->world; other++)
                     weft_builder_post(b, ready + (uint32_t)(b->rank * c->lanes + lane),
                                       weft_rotate(b->rank, other, b->world));
             } else {
-                weft_builder_from(b, weft_row(c->recv, from, 0, cols));
+                weft_builder_from(b, weft_row(left, from, 0, stay ? within(cols, slice) : cols));
                 weft_builder_wait(b, ready + (uint32_t)(from * c->lanes + lane), i / c->lanes + 1);
             }
             weft_builder_end(b);

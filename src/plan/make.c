@@ -149,8 +149,9 @@ static weft_status make_over(const weft_problem *problem, const int32_t *domain,
             return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the domains of %d ranks", world);
         domains = number_domains(domain, world, numbered);
     }
-    /* Ranks of other domains do not read a chunk before its memory is used for the next. */
-    if (domains > 1 && resolved.op >= WEFT_OP_ALL_REDUCE)
+    /* Ranks of other domains do not read a chunk before its memory is used for the next; and what two_level
+     * sends them leaves from D. */
+    if (domains > 1 && (resolved.op >= WEFT_OP_ALL_REDUCE || resolved.schedule == WEFT_SCHEDULE_TWO_LEVEL))
         resolved.tuning.staged = 0;
     if (domains > 1 && loses_blocks(&resolved))
         status = no_blocks(error);

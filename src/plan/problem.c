@@ -275,6 +275,8 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->count);
     problem->tuning.tile_m = problem->tuning.tile_k = problem->tuning.grain_n = 0;
     problem->tuning.exchange = 0;
+    problem->tuning.sums_stay = problem->op == WEFT_OP_ALL_REDUCE &&
+                                problem->schedule == WEFT_SCHEDULE_TWO_SHOT && problem->tuning.sums_stay;
     return WEFT_OK;
 }
 
@@ -287,9 +289,10 @@ bool weft_problem_can_be_staged(const weft_problem *problem)
     plain.tuning.staged = 0;
     if (problem->op == WEFT_OP_AG_GEMM && problem->scales == WEFT_SCALE_BLOCK)
         return false;
+    if (problem->schedule == WEFT_SCHEDULE_TWO_LEVEL)
+        return problem->op == WEFT_OP_GEMM_AR || problem->op == WEFT_OP_GEMM_AS;
     return problem->schedule == WEFT_SCHEDULE_AUTO ||
-           (problem->schedule != WEFT_SCHEDULE_TWO_LEVEL && problem->schedule != WEFT_SCHEDULE_CUSTOM &&
-            weft_user_operands_touched(&plain) != 0 &&
+           (problem->schedule != WEFT_SCHEDULE_CUSTOM && weft_user_operands_touched(&plain) != 0 &&
             (problem->b_form != WEFT_B_PREPACKED || problem->layout != WEFT_LAYOUT_GATHER_B));
 }
 

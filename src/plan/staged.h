@@ -14,7 +14,8 @@
 
 #include "plan/builder.h"
 
-/* Whether copy lanes do it: those of a rotating schedule, where they fetch every piece together. */
+/* Whether copy lanes do it: those of a rotating schedule, where they fetch every piece together, or of
+ * `direct`, where they do nothing else. */
 bool weft_staged_by_copiers(const weft_problem *problem);
 
 /* From here on what peers have of `operand` is read where they stage it. Compute lanes are declared

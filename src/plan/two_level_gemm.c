@@ -12,6 +12,8 @@
  * nobody only adds. Then, and with one node, the owner's product is the last. gemm_ar   The same, and the
  * owner stores what it has finished to its node and sends it to its keepers elsewhere, from whom the other
  * ranks fetch it. gemm_as   The owner multiplies alone, and its tiles go the same way.
+ *
+ * Staged, which is for one node, the owner leaves what it has finished in its own memory, and all fetch it.
  */
 #include "plan/stream_k.h"
 #include "plan/two_level.h"
@@ -28,6 +30,7 @@ typedef struct across {
     uint32_t partial, own, kept,
         inbox;        /* operands: sums handed on; a node's in the end, and where it travels */
     uint32_t arrived; /* [lane] sums of the predecessor */
+    uint32_t left;    /* staged: [owner][unit] a result that is left for the others */
 } across;
 
 /* A unit: where it is in the product of this rank's A and B, and in D. */
@@ -137,12 +140,17 @@ static void add_product(across *x, const unit *u)
                       weft_region_make(gen->b_source, gen->me, u->batch, gen->local_k, u->cols));
 }
 
-/* The destinations of a finished unit: D, of a result that all have everyone's in the node. */
-static void to_result(across *x, const unit *u)
+/* The destinations of a finished unit of this rank: D, of a result that all have everyone's in the node. */
+static void to_result(across *x, int64_t number, const unit *u)
 {
     weft_two_level *t = &x->t;
     int node = weft_two_level_node(t, t->me), size = weft_two_level_size(t, node);
 
+    if (x->gen.problem->tuning.staged) {
+        weft_gemm_to_all(&x->gen, u->batch, u->d_rows, u->d_cols,
+                         x->left + (uint32_t)(t->me * x->most + number));
+        return;
+    }
     for (int i = 0; i < (x->op == WEFT_OP_GEMM_RS ? 1 : size); i++) {
         int rank = t->members[t->first[node] + (t->local[t->me] + i) % size];
 
@@ -206,7 +214,7 @@ static void hand_on_units(across *x, int owner, int place, int slot)
 
         weft_gemm_open(gen, lane, WEFT_TASK_GEMM, finish, place > 0 || from_far);
         if (finish)
-            to_result(x, &u);
+            to_result(x, i, &u);
         else
             weft_builder_to(b, last ? kept : in_slot(x, x->partial, next, owner, i, &u));
         add_product(x, &u);
@@ -264,7 +272,7 @@ static void add_nodes(across *x)
         int lane = weft_two_level_unit_lane(t, t->me, i);
 
         weft_gemm_open(gen, lane, WEFT_TASK_REDUCE, true, false);
-        to_result(x, &u);
+        to_result(x, i, &u);
         for (int node = 0; node < t->nodes; node++)
             weft_builder_from(b, node == mine ? in_slot(x, x->own, t->me, 0, i, &u)
                                               : in_slot(x, x->inbox, t->me, inbox_slot(mine, node), i, &u));
@@ -324,11 +332,29 @@ static void multiply_own(across *x)
         int lane = weft_two_level_unit_lane(&x->t, gen->me, i);
 
         weft_gemm_open(gen, lane, WEFT_TASK_GEMM, true, false);
-        to_result(x, &u);
+        to_result(x, i, &u);
         add_product(x, &u);
         tell_of_result(x, lane);
         weft_gemm_close(gen, true, u.batch, u.d_rows, u.d_cols);
     }
+}
+
+/* What the others have left, in the order in which they finish it. */
+static void fetch_results(across *x)
+{
+    weft_gemm_gen *gen = &x->gen;
+
+    for (int64_t number = 0; number < x->most; number++)
+        for (int step = 1; step < gen->world; step++) {
+            int owner = weft_rotate(gen->me, step, gen->world);
+            unit u;
+
+            if (number >= units(x, owner))
+                continue;
+            u = unit_at(x, owner, number);
+            weft_gemm_fetch(gen, owner, u.batch, u.d_rows, u.d_cols,
+                            x->left + (uint32_t)(owner * x->most + number));
+        }
 }
 
 void weft_generate_two_level_gemm(weft_builder *builder)
@@ -352,6 +378,10 @@ void weft_generate_two_level_gemm(weft_builder *builder)
     weft_gemm_declare_packed(&x.gen);
     if (x.op != WEFT_OP_GEMM_AS)
         declare_sums(&x);
+    if (p->tuning.staged) {
+        weft_gemm_declare_copiers(&x.gen);
+        x.left = weft_builder_signals(builder, builder->world * x.most);
+    }
     x.arrived = weft_builder_signals(builder, x.gen.lanes);
     x.t = weft_two_level_begin(
         builder,
@@ -364,7 +394,9 @@ void weft_generate_two_level_gemm(weft_builder *builder)
         else
             sum(&x);
         x.t.sums = true;
-        if (x.op != WEFT_OP_GEMM_RS)
+        if (p->tuning.staged)
+            fetch_results(&x);
+        else if (x.op != WEFT_OP_GEMM_RS)
             weft_two_level_spread(&x.t);
     }
     weft_two_level_end(&x.t);

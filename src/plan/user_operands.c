@@ -125,7 +125,10 @@ static uint32_t touched_by_collective(const weft_problem *p)
     if (weft_schedule_is_packets(p->schedule))
         return 0;
     if (p->op == WEFT_OP_ALL_REDUCE)
-        return p->schedule == WEFT_SCHEDULE_ONE_SHOT ? send : send | recv;
+        return p->schedule == WEFT_SCHEDULE_ONE_SHOT ||
+                       (p->schedule == WEFT_SCHEDULE_TWO_SHOT && p->tuning.sums_stay)
+                   ? send
+                   : send | recv;
     if (p->op == WEFT_OP_BROADCAST && p->schedule == WEFT_SCHEDULE_TWO_LEVEL)
         return send | recv;
     if (p->schedule != WEFT_SCHEDULE_PUSH)

@@ -111,7 +111,7 @@ static void trim_cached(weft_session *s)
 
     for (weft_plan **at = &s->cached; *at;) {
         weft_plan *plan = *at;
-        size_t here = plan->bytes; /* with what its staged plan has */
+        size_t here = plan->bytes + (plan->staged ? plan->staged->bytes : 0);
 
         if (plan == s->cached || plan->captured || (plan->staged && plan->staged->captured) ||
             (count < CACHE_PLANS && bytes + here <= most)) {

@@ -43,7 +43,6 @@ static weft_status make_staged(weft_plan *plan)
     if (status != WEFT_OK)
         return status;
     plan->staged->told = plan->reached;
-    plan->bytes += plan->staged->bytes;
     return WEFT_OK;
 }
 

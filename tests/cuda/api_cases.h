@@ -265,14 +265,17 @@ static inline void api_scaled(weft_group *gpu, weft_group *cpu, weft_group *memo
 }
 
 /* Unfused products whose other half is a collective by itself: small ones by packets, others by the kernel of
- * the arrays, with lines that have gaps; and some that no collective can do. */
+ * the arrays, with lines that have gaps; and some that no collective can do. Of some gemm_ar the sums stay
+ * with their owners, as of a D that peers cannot reach. The last two are fused, and stage so where they have
+ * to. */
 static inline void api_halves(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
 {
-    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS, WEFT_OP_GEMM_AR};
+    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS, WEFT_OP_GEMM_AR, WEFT_OP_GEMM_AS};
     int world = weft_size(gpu);
 
-    for (int i = 0; i < 15; i++) {
-        weft_op op = ops[i % 3];
+    for (int i = 0; i < 17; i++) {
+        bool fused = i >= 15, stays = i == 8 || i == 14;
+        weft_op op = ops[fused ? i - 13 : i % 3];
         bool big = i / 3 % 3 == 2, uneven = i >= 9 && i < 12;
         int64_t m = (big ? 24 : 2) * world + (uneven && op != WEFT_OP_GEMM_AR),
                 n = uneven && op == WEFT_OP_GEMM_AR ? 68
@@ -284,14 +287,17 @@ static inline void api_halves(weft_group *gpu, weft_group *cpu, weft_group *memo
         tp_case t = api_case(run, 0, m, n, k);
 
         weft_problem_init(&t.problem, op);
-        t.problem.schedule = i % 2 ? WEFT_SCHEDULE_AUTO : WEFT_SCHEDULE_UNFUSED;
+        t.problem.schedule = fused   ? WEFT_SCHEDULE_TWO_LEVEL
+                             : i % 2 ? WEFT_SCHEDULE_AUTO
+                                     : WEFT_SCHEDULE_UNFUSED;
+        t.problem.tuning.staged = stays;
         t.problem.m = m;
         t.problem.n = n;
         t.problem.k = k;
         t.problem.dtype = t.problem.d_dtype = t.problem.wire_dtype = i % 4 ? WEFT_BF16 : WEFT_F16;
-        t.problem.tuning.library = i % 2 ? 0 : 1;
+        t.problem.tuning.library = i % 2 || fused ? 0 : 1;
         t.problem.transb = i % 5 == 0;
-        t.slack = i >= 12 ? 8 : 0;
+        t.slack = i >= 12 && !fused ? 8 : 0;
         /* auto may take a ring, which rounds what it hands on: more than 256 is not exact there */
         t.integers = i % 7 != 6 && (i % 2 == 0 || op == WEFT_OP_AG_GEMM);
         api_try(gpu, cpu, memory, &t, 3);
@@ -299,8 +305,10 @@ static inline void api_halves(weft_group *gpu, weft_group *cpu, weft_group *memo
             weft_plan *plan = NULL;
 
             CHECK_INT(weft_plan_create(gpu, &t.problem, &plan), WEFT_OK);
-            if (plan && weft_plan_problem(plan)->tuning.library == 1)
+            if (plan && weft_plan_problem(plan)->tuning.library == 1) {
                 CHECK_INT(weft_plan_problem(plan)->tuning.exchange, uneven ? 0 : 3);
+                CHECK_INT(weft_plan_problem(plan)->tuning.staged, stays);
+            }
             weft_plan_destroy(plan);
         }
     }

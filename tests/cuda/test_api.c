@@ -360,6 +360,7 @@ static void halves_rank(weft_group *group, void *argument)
     for (int i = 0; i < 6; i++) {
         weft_problem p = product(i < 3 ? 8 * world : 1632, 304, 32);
         size_t bytes = sizeof(uint16_t) * (size_t)(p.m * p.n);
+        size_t laid, before = weft_cuda_of(group)->program_bytes, own = 0;
         weft_plan *plan = NULL;
         void *near, *far;
 
@@ -373,6 +374,7 @@ static void halves_rank(weft_group *group, void *argument)
             bytes /= (size_t)world;
         CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
         CHECK_INT(weft_plan_problem(plan)->tuning.exchange, 3);
+        laid = plan->bytes;
         near = halves_run(group, group, plan, &p, 0);
         far = halves_run(group, apart, plan, &p, 0);
         CHECK_INT(memcmp(near, far, bytes), 0);
@@ -385,10 +387,16 @@ static void halves_rank(weft_group *group, void *argument)
         CHECK_INT(memcmp(near, (char *)near + 2, bytes - 2) != 0, 1); /* not all the same */
         CHECK_INT(weft_cuda_plan_of(plan)->staging != NULL, i == 5);
         CHECK(weft_cuda_plan_of(plan)->bound_count > 1); /* for other places, and one workspace for all */
-        for (int b = 0; b < weft_cuda_plan_of(plan)->bound_count; b++)
+        for (int b = 0; b < weft_cuda_plan_of(plan)->bound_count; b++) {
             CHECK(weft_cuda_plan_of(plan)->bound[b].executor.library.workspace ==
                   weft_cuda_plan_of(plan)->workspace.at);
+            own += weft_cuda_executor_bytes(&weft_cuda_plan_of(plan)->bound[b].executor);
+        }
+        /* what the GPU has beside symmetric memory is counted, too */
+        CHECK(plan->bytes > laid + weft_cuda_plan_of(plan)->workspace.bytes);
+        CHECK(weft_cuda_of(group)->program_bytes >= before + own);
         weft_plan_destroy(plan);
+        CHECK(weft_cuda_of(group)->program_bytes == before);
         free(near);
         free(far);
     }

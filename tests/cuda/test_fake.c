@@ -533,6 +533,37 @@ static void test_who_sends_sums(void)
     }
 }
 
+/* Which products stage what peers cannot reach in chunks where four ranks share a GPU: large ones, by every
+ * schedule but those unfused ones whose other half is no collective. */
+static void test_what_is_staged(void)
+{
+    static const struct {
+        weft_op op;
+        weft_schedule schedule;
+        int64_t m;
+        int staged;
+    } cases[] = {{WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 16384, 1},
+                 {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 4096, 0},
+                 {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 16384, 1},
+                 {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 4096, 1},
+                 {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1024, 0},
+                 {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, 64, 1},
+                 {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_TWO_LEVEL, 4096, 1},
+                 {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_TWO_LEVEL, 1024, 0},
+                 {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED, 4096, 0}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_cuda_basis basis = {.world = 4, .crews = 16, .hopper = true, .library = true, .adds = true};
+        weft_problem p = problem_of(cases[i].op, cases[i].schedule, cases[i].m, 4096, 4096), decided;
+
+        p.dtype = p.d_dtype = p.wire_dtype = WEFT_BF16;
+        p.tuning = (weft_tuning){.staged = 1};
+        decided = weft_cuda_choose(&basis, &p);
+        CHECK_INT(weft_cuda_chunks_pay(&basis, &decided), cases[i].staged);
+        CHECK(decided.tuning.staged || !cases[i].staged);
+    }
+}
+
 /* Other GPUs than Hopper's divide k where their tiles are too few for all SMs, fp8 in whole blocks of scales.
  */
 static void test_any_gpu_is_busy(void)
@@ -608,6 +639,7 @@ int main(void)
     test_who_makes_a_product();
     test_what_is_simulated_is_run();
     test_who_sends_sums();
+    test_what_is_staged();
     test_any_gpu_is_busy();
     test_what_shared_gpus_take();
     return check_report("test_cuda_fake");

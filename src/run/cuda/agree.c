@@ -12,12 +12,20 @@ enum {
 
 typedef struct verdict {
     int32_t status;
+    size_t count;
     char text[WEFT_ERROR_TEXT_BYTES];
 } verdict;
 
 weft_status weft_cuda_agree(weft_group *group, weft_sync_kind kind, weft_status mine)
 {
-    verdict own = {.status = (int32_t)mine};
+    size_t nothing = 0;
+
+    return weft_cuda_agree_most(group, kind, mine, &nothing);
+}
+
+weft_status weft_cuda_agree_most(weft_group *group, weft_sync_kind kind, weft_status mine, size_t *most)
+{
+    verdict own = {.status = (int32_t)mine, .count = *most};
     weft_status status;
 
     if (mine != WEFT_OK)
@@ -26,6 +34,7 @@ weft_status weft_cuda_agree(weft_group *group, weft_sync_kind kind, weft_status 
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
         const verdict *theirs = weft_group_board(group, rank);
 
+        *most = theirs->count > *most ? theirs->count : *most;
         if (theirs->status != WEFT_OK)
             status = weft_error_set(&group->error, (weft_status)theirs->status, "%.511s", theirs->text);
     }

@@ -407,24 +407,27 @@ bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound)
     while (bound->used && cu->cuEventQuery(bound->last) == CUDA_ERROR_NOT_READY)
         if (weft_clock_ns() - begun > group->progress_ns)
             return false; /* better lost than freed under a kernel */
+    weft_cuda_of(group)->program_bytes -= weft_cuda_executor_bytes(&bound->executor);
     weft_cuda_executor_free(&bound->executor);
     *bound = (weft_cuda_bound){.last = bound->last};
     return true;
 }
 
-/* A place for a new program: the one that has not run for longest goes when all are taken. */
+/* A place for a new program: the plan's that has not run for longest goes when all are taken, or when all
+ * programs of the group have so much memory. */
 static weft_status make_room(weft_plan *plan, weft_cuda_bound **room)
 {
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_cuda_bound *oldest = NULL;
+    bool many = weft_cuda_of(plan->group)->program_bytes > WEFT_CUDA_PROGRAM_BYTES;
 
-    if (p->bound_count < WEFT_CUDA_BOUND_MAX) {
-        *room = &p->bound[p->bound_count++];
-        return WEFT_OK;
-    }
     for (int i = 0; i < p->bound_count; i++)
         if (!p->bound[i].captured && (!oldest || p->bound[i].used < oldest->used))
             oldest = &p->bound[i];
+    if (p->bound_count < WEFT_CUDA_BOUND_MAX && !(many && oldest)) {
+        *room = &p->bound[p->bound_count++];
+        return WEFT_OK;
+    }
     if (!oldest || !weft_cuda_bound_free(plan->group, oldest))
         return weft_error_set(&plan->group->error, WEFT_ERR_STATE,
                               "a plan keeps the programs of %d sets of operands, and all are in use",
@@ -471,7 +474,9 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
     weft_cuda_executor executor = {0};
     weft_cuda_meeting *meeting = NULL;
     weft_cuda_bound *room = NULL;
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
     bool touched = false, together;
+    size_t bytes;
     weft_status status;
 
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
@@ -492,8 +497,13 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
     if (status == WEFT_OK)
         status = lower(plan, operands, meeting, &executor);
     executor.args.meeting = meeting ? meeting->number : 0;
+    bytes = weft_cuda_executor_bytes(&executor) + p->workspace.bytes;
     if (together)
-        status = weft_cuda_agree(plan->group, WEFT_SYNC_AGREE, status);
+        status = weft_cuda_agree_most(plan->group, WEFT_SYNC_AGREE, status, &bytes);
+    if (status == WEFT_OK && (together || plan->part.world == 1) && !p->counted) {
+        plan->bytes += bytes; /* as all ranks have it, so that they keep the same plans */
+        p->counted = true;
+    }
     if (meeting && status == WEFT_OK)
         meeting->agreed = true;
     if (status == WEFT_OK)
@@ -502,6 +512,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
         weft_cuda_executor_free(&executor);
         return status;
     }
+    weft_cuda_of(plan->group)->program_bytes += weft_cuda_executor_bytes(&executor);
     room->operands = *known;
     room->checked = *operands;
     room->executor = executor;

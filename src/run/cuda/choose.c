@@ -350,21 +350,24 @@ static int64_t choose_width(const weft_problem *p, const weft_cuda_basis *b, con
                      : any_width(p, b->world, b->crews);
 }
 
-static bool is_fused(weft_schedule schedule)
+/* Unfused, whether the ranks can fetch their results from each other, and need not be stored to: those of an
+ * all_reduce by itself. */
+static bool leaves_sums(const weft_problem *p, const weft_tuning *t)
 {
-    return schedule != WEFT_SCHEDULE_DIRECT && schedule != WEFT_SCHEDULE_UNFUSED;
+    return p->op == WEFT_OP_GEMM_AR && t->exchange == 3;
 }
 
 static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
 {
     weft_tuning t = begin_tuning(p, b, m);
-    bool fp8 = weft_dtype_is_fp8(p->dtype), fused = is_fused(m->schedule),
+    bool fp8 = weft_dtype_is_fp8(p->dtype), unfused = m->schedule == WEFT_SCHEDULE_UNFUSED,
          stays = b->hopper && b->adds && weft_crews_ring(p, m->schedule),
-         ring = stays && p->op == WEFT_OP_GEMM_AR, gathers = p->op == WEFT_OP_AG_GEMM && fused,
-         fetches = b->world > 1 && (gathers || ring || (fused && p->tuning.staged));
+         ring = stays && p->op == WEFT_OP_GEMM_AR,
+         gathers = p->op == WEFT_OP_AG_GEMM && !unfused && m->schedule != WEFT_SCHEDULE_DIRECT,
+         fetches = b->world > 1 && (gathers || ring || (!unfused && p->tuning.staged));
 
     t.library = m->library;
-    t.staged = p->tuning.staged && fused; /* of others it is copied whole */
+    t.staged = p->tuning.staged && (!unfused || leaves_sums(p, &t)); /* of others it is copied whole */
     if (!t.tile_m)
         t.tile_m = b->hopper ? WEFT_CUDA_TILE_M : ANY_M;
     /* the copy engine adds in memory: the crews need not read what they add to */
@@ -551,8 +554,9 @@ bool weft_cuda_chunks_pay(const weft_cuda_basis *b, const weft_problem *p)
     int64_t bytes = p->count * (int64_t)weft_dtype_size(p->dtype) * b->world;
 
     if (p->op < WEFT_OP_ALL_REDUCE)
-        return is_fused(p->schedule) &&
-               (b->whole || p->op == WEFT_OP_GEMM_AR || touched_bytes(p, b->world) >= STAGED_OPERAND);
+        return p->schedule == WEFT_SCHEDULE_UNFUSED
+                   ? leaves_sums(p, &p->tuning) && (b->whole || touched_bytes(p, b->world) >= STAGED_OPERAND)
+                   : b->whole || p->op == WEFT_OP_GEMM_AR || touched_bytes(p, b->world) >= STAGED_OPERAND;
     return b->whole || (p->op == WEFT_OP_ALL_GATHER && bytes >= STAGED_LEAST);
 }
 

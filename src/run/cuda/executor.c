@@ -114,6 +114,7 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
     if (status == WEFT_OK)
         status = weft_cuda_check(cu, cu->cuStreamSynchronize(executor->device->uploads),
                                  "cuStreamSynchronize", error);
+    executor->table_bytes = l.bytes;
     base = (char *)(uintptr_t)executor->tables;
     executor->args.maps = base + l.maps;
     executor->args.maps_reused = 1;
@@ -581,6 +582,12 @@ void weft_cuda_executor_free(weft_cuda_executor *executor)
     weft_cublaslt_product_free(executor->device, &executor->library);
     weft_splitk_product_free(executor->device, &executor->splitk);
     *executor = (weft_cuda_executor){0};
+}
+
+size_t weft_cuda_executor_bytes(const weft_cuda_executor *executor)
+{
+    return executor->table_bytes + executor->repitched.bytes + executor->splitk.memory_bytes +
+           (executor->library.borrowed ? 0 : executor->library.workspace_bytes);
 }
 
 /* With what changes from run to run. */

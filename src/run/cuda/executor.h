@@ -39,6 +39,7 @@ typedef struct weft_cuda_executor {
     uint64_t *runs; /* COLLECTIVE, SUMS: how often each CTA has run, a signal's line apart */
     bool early;     /* of those: may come in while the kernel before it ends */
     CUdeviceptr tables;
+    size_t table_bytes;
     weft_cuda_repitched repitched;
     weft_cublaslt_product library; /* of what cuBLASLt multiplies */
     weft_splitk_product splitk;    /* or a kernel of weft's own */
@@ -66,6 +67,9 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
                                     int crews, const weft_cuda_limits *limits, weft_cuda_executor *executor,
                                     weft_error_text *error);
 void weft_cuda_executor_free(weft_cuda_executor *executor);
+
+/* What it has of the GPU's memory for itself. */
+size_t weft_cuda_executor_bytes(const weft_cuda_executor *executor);
 
 /* Enqueues one run. */
 weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,

@@ -41,6 +41,7 @@ typedef struct weft_cuda_group {
     struct weft_cuda_table *tables;    /* pad.c */
     struct weft_cuda_staging *staging; /* stage.c; the newest, which is the largest, first */
     struct weft_cuda_staging *alone;   /* likewise, in memory of the rank's own */
+    size_t program_bytes;              /* of the rank's own memory that its plans' programs have */
 } weft_cuda_group;
 
 enum { WEFT_CUDA_PINNED_BYTES = 4096 };
@@ -95,6 +96,9 @@ weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t l
  * all.
  */
 weft_status weft_cuda_agree(weft_group *group, weft_sync_kind kind, weft_status mine);
+
+/* The same; `*most` becomes the largest that a rank had there. */
+weft_status weft_cuda_agree_most(weft_group *group, weft_sync_kind kind, weft_status mine, size_t *most);
 
 /* The backend's calls (run/backend.h): group.c, plan.c, bind.c. `attach` leaves it to the table to take the
  * group over; `apart`, on all ranks: GPUs cannot address one another, and nothing was attached (nodes.h). */

@@ -1,6 +1,8 @@
 /* See halves.h. */
 #include "run/cuda/halves.h"
 
+#include "core/dtype.h"
+#include "core/round.h"
 #include "plan/user_operands.h"
 #include "run/cuda/packets.h"
 
@@ -21,8 +23,12 @@ weft_status weft_cuda_halves_make(const weft_plan_part *part, const weft_cuda_ba
     asked.count = p->op == WEFT_OP_AG_GEMM   ? p->m / part->world * p->k
                   : p->op == WEFT_OP_GEMM_RS ? p->m / part->world * p->n
                                              : p->m * p->n;
-    if (!packets)
+    if (p->tuning.staged) { /* only of a gemm_ar: nobody touches a D */
+        asked.schedule = WEFT_SCHEDULE_TWO_SHOT;
+        asked.tuning.sums_stay = 1;
+    } else if (!packets) {
         asked.schedule = p->op == WEFT_OP_GEMM_RS ? WEFT_SCHEDULE_PULL : WEFT_SCHEDULE_PUSH;
+    }
     status = weft_problem_resolve(&asked, part->world, &resolved, error);
     if (status != WEFT_OK)
         return status;
@@ -46,14 +52,24 @@ int weft_cuda_halves_role(const weft_problem *p)
     return p->op == WEFT_OP_AG_GEMM ? WEFT_ROLE_A : WEFT_ROLE_D;
 }
 
-/* A plan by packets has an operand of inboxes, or two. */
+/* A plan by packets has an operand of inboxes, or two; others may have a row of sums. */
+static size_t own_bytes(const weft_plan_part *collective, uint32_t operand, weft_cuda_wire wire)
+{
+    const weft_operand *o = &collective->operands[operand];
+
+    if (o->place == WEFT_PLACE_USER)
+        return 0;
+    return weft_schedule_is_packets(collective->problem.schedule)
+               ? weft_cuda_inbox_bytes(collective, wire)
+               : weft_round_up_bytes((size_t)(o->rows * o->cols) * weft_dtype_size(o->dtype), 16);
+}
+
 size_t weft_cuda_halves_bytes(const weft_plan_part *collective, weft_cuda_wire wire)
 {
     size_t bytes = 0;
 
     for (uint32_t o = 0; o < collective->operand_count; o++)
-        if (collective->operands[o].place != WEFT_PLACE_USER)
-            bytes += weft_cuda_inbox_bytes(collective, wire);
+        bytes += own_bytes(collective, o, wire);
     return bytes;
 }
 
@@ -67,6 +83,11 @@ static uint32_t inner_operand(const weft_plan_part *part)
             return part->problem.op == WEFT_OP_AG_GEMM ? d[part->tasks[i].destinations].operand : d->operand;
         }
     return 0; /* not reached: every rank multiplies where cuBLASLt does */
+}
+
+bool weft_cuda_halves_keeps(const weft_plan_part *part, uint32_t operand)
+{
+    return part->operands[operand].place == WEFT_PLACE_USER || operand == inner_operand(part);
 }
 
 static uint32_t outer_operand(const weft_plan_part *part)
@@ -101,7 +122,6 @@ void weft_cuda_halves_places(const weft_plan_part *part, const weft_cuda_binding
             to->stride = 0;
             to->padded = false;
         }
-        if (operand->place != WEFT_PLACE_USER)
-            at += weft_cuda_inbox_bytes(collective, binding->wire);
+        at += own_bytes(collective, o, binding->wire);
     }
 }

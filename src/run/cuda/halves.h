@@ -5,7 +5,8 @@
  * those of the tasks that it replaces. What it moves lies without gaps: other operands are staged.
  *
  * The caller's operand need not be where peers reach it, but for D of a gemm_ar that is large: A is stored to
- * the others by its own rank, and what goes by packets or in one shot is received by its own rank.
+ * the others by its own rank, and what goes by packets or in one shot is received by its own rank. Staged, a
+ * gemm_ar's sums stay with the ranks that add them up, in memory of the plan's, and every rank fetches them.
  */
 #ifndef WEFT_RUN_CUDA_HALVES_H
 #define WEFT_RUN_CUDA_HALVES_H
@@ -17,6 +18,9 @@
  * small ones may go so. */
 weft_status weft_cuda_halves_make(const weft_plan_part *part, const weft_cuda_basis *basis, bool packets,
                                   weft_plan_part *collective, weft_error_text *error);
+
+/* Whether the product itself needs an operand: the collective has replaced the tasks that had the others. */
+bool weft_cuda_halves_keeps(const weft_plan_part *part, uint32_t operand);
 
 /* Which of the caller's operands a collective reads or writes as one row: D, or A of an ag_gemm. */
 int weft_cuda_halves_role(const weft_problem *problem);

@@ -43,6 +43,8 @@ static size_t lay_out(weft_plan *plan)
         p->lds[i] =
             (int64_t)weft_round_up_bytes(line > 0 ? (size_t)line : 1, 8); /* 16 bytes of 16-bit elements */
         p->offsets[i] = at;
+        if (p->collective.world && !weft_cuda_halves_keeps(part, i))
+            continue;
         if (weft_schedule_is_packets(part->problem.schedule))
             at = weft_round_up_bytes(at + weft_cuda_inbox_bytes(part, wire), 1024);
         else if (weft_cuda_exchange_bytes(part, i))

@@ -16,6 +16,7 @@
 #include "run/given.h"
 
 enum { WEFT_CUDA_BOUND_MAX = 128 }; /* a model has 80 layers and more */
+#define WEFT_CUDA_PROGRAM_BYTES ((size_t)512 << 20)
 #define WEFT_CUDA_STAGED INT64_MIN
 
 /* Where one rank has one operand, as it told in a meeting. */
@@ -77,7 +78,8 @@ typedef struct weft_cuda_plan {
     weft_cuda_bound bound[WEFT_CUDA_BOUND_MAX];
     int bound_count;
     uint64_t runs;
-    bool issued; /* since its outcome was last looked at */
+    bool counted; /* what its first program has is in the plan's bytes */
+    bool issued;  /* since its outcome was last looked at */
 } weft_cuda_plan;
 
 /* Frees a program once the GPU is done with it; false when it was not within the group's deadline. */

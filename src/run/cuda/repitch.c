@@ -63,7 +63,8 @@ weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_p
         bytes += weft_round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);
     }
     if (found.count) {
-        WEFT_CUDA_TRY(cuMemAllocAsync(&found.memory, (size_t)bytes, device->uploads));
+        found.bytes = (size_t)bytes;
+        WEFT_CUDA_TRY(cuMemAllocAsync(&found.memory, found.bytes, device->uploads));
         WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
     }
     bytes = 0;

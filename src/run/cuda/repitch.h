@@ -15,6 +15,7 @@ typedef struct weft_cuda_repitched {
     weft_cuda_repitch copies[WEFT_CUDA_REPITCHED_MAX];
     int count;
     CUdeviceptr memory;
+    size_t bytes;
 } weft_cuda_repitched;
 
 /* Finds what a rank must copy, takes the memory and changes `places` to it. */

@@ -301,7 +301,8 @@ static weft_status give_memory(weft_cuda_device *device, int64_t tile_count, int
                (size_t)(tile_count * made->args.groups) * (size_t)(tiles[tile].tokens * tiles[tile].cols) * 4,
            counts = (size_t)(tile_count * made->args.slices) * sizeof(uint32_t);
 
-    WEFT_CUDA_TRY(cuMemAllocAsync(&made->memory, sums + counts, device->uploads));
+    made->memory_bytes = sums + counts;
+    WEFT_CUDA_TRY(cuMemAllocAsync(&made->memory, made->memory_bytes, device->uploads));
     made->args.sums = (float *)(uintptr_t)made->memory;
     made->args.arrived = (uint32_t *)(uintptr_t)(made->memory + sums);
     WEFT_CUDA_TRY(cuMemsetD8Async(made->memory + sums, 0, counts, device->uploads));

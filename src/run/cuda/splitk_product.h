@@ -32,9 +32,10 @@ typedef struct weft_splitk_product {
     weft_cuda_splitk args;
     unsigned grid, cluster, threads, shared_bytes;
     CUdeviceptr memory; /* of groups of slices */
-    bool early;         /* may come in while the kernel before it ends */
-    bool sends;         /* its sums to other ranks, and does not store them */
-    bool fits;          /* all of it is on a GPU that ranks share at once: it may wait for theirs */
+    size_t memory_bytes;
+    bool early; /* may come in while the kernel before it ends */
+    bool sends; /* its sums to other ranks, and does not store them */
+    bool fits;  /* all of it is on a GPU that ranks share at once: it may wait for theirs */
 } weft_splitk_product;
 
 /* The product of a part whose problem says so, of several ranks that of its GEMM task. `product->kernel` is
