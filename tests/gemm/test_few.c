@@ -112,6 +112,22 @@ static void test_same_bits(const weft_core *core, weft_dtype dtype, int64_t m, g
     }
 }
 
+#if defined(__x86_64__)
+/* Every core that has vectors reads one row's B where it lies, of every type. */
+static void test_streams(const weft_core *core, weft_dtype dtype)
+{
+    gemm_case c = case_of(core, dtype, ACROSS, 1, 64, 64);
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+    operands o;
+
+    make_operands(&c, bind, &o);
+    weft_gemm_tile tile = make_tile(&c, bind, &o);
+
+    CHECK(weft_gemm_streamed_block(&tile) > 0);
+    free_operands(&c, &o);
+}
+#endif
+
 int main(void)
 {
     for (int i = 0; weft_core_at(i); i++) {
@@ -120,6 +136,10 @@ int main(void)
         for (int t = 0; t < 4; t++) {
             if (!gemm_case_is_new(i, types[t]))
                 continue;
+#if defined(__x86_64__)
+            if (strcmp(core->name, "portable"))
+                test_streams(core, types[t]);
+#endif
             test_edges(core, types[t]);
             test_long(core, types[t]);
             for (int x = 0; x < 2 * LAYOUTS && types[t] != WEFT_I8; x++) {

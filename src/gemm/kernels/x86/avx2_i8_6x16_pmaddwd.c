@@ -60,5 +60,7 @@ const weft_kernel weft_kernel_avx2_i8_6x16_pmaddwd = {
     .b_kr = 2,
     .k_step = 2,
     .run = run,
+    .along = weft_avx2_i8_along,
+    .across = weft_avx2_i8_across,
     WEFT_PACKERS,
 };

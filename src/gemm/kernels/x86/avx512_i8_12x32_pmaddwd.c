@@ -59,5 +59,7 @@ const weft_kernel weft_kernel_avx512_i8_12x32_pmaddwd = {
     .b_kr = 2,
     .k_step = 2,
     .run = run,
+    .along = weft_avx512_i8_pairs_along,
+    .across = weft_avx512_i8_pairs_across,
     WEFT_PACKERS,
 };

@@ -32,18 +32,20 @@ WEFT_F32_WIDENED_NAMES(avx512, bf16)
 
 /*
  * Few rows of a B as it lies (stream_<isa>.c): lists by rows. `f16` and `bf16` take an A of fp32, as the fp32
- * kernels pack it; `bf16_pairs` and `bf16_amx` take the A of the bf16 kernels, `i8` and `i8_amx` those of the
- * int8 kernels.
+ * kernels pack it; `bf16_pairs` and `bf16_amx` take the A of the bf16 kernels, `i8`, `i8_pairs` and `i8_amx`
+ * those of the int8 kernels.
  */
 extern const weft_stream weft_avx2_f32_along[], weft_avx2_f32_across[];
 extern const weft_stream weft_avx2_f16_along[], weft_avx2_f16_across[];
 extern const weft_stream weft_avx2_bf16_along[], weft_avx2_bf16_across[];
+extern const weft_stream weft_avx2_i8_along[], weft_avx2_i8_across[];
 extern const weft_stream weft_avx512_f32_along[], weft_avx512_f32_across[];
 extern const weft_stream weft_avx512_f16_along[], weft_avx512_f16_across[];
 extern const weft_stream weft_avx512_bf16_along[], weft_avx512_bf16_across[];
 extern const weft_stream weft_avx512_bf16_pairs_along[], weft_avx512_bf16_pairs_across[];
 extern const weft_stream weft_avx512_bf16_amx_along[], weft_avx512_bf16_amx_across[];
 extern const weft_stream weft_avx512_i8_along[], weft_avx512_i8_across[];
+extern const weft_stream weft_avx512_i8_pairs_along[], weft_avx512_i8_pairs_across[];
 extern const weft_stream weft_avx512_i8_amx_along[], weft_avx512_i8_amx_across[];
 
 #endif

@@ -12,7 +12,7 @@
 #define WEFT_GEMM_KERNELS_X86_STREAM_H
 
 #include "gemm/kernels/x86/kernels.h"
-#include "gemm/kernels/x86/vector.h"
+#include "gemm/kernels/x86/stream_lines.h"
 
 enum {
     UNIT = 2 * LANES, /* columns of `across` */
@@ -27,11 +27,6 @@ typedef struct few_a {
     int kr;
 } few_a;
 
-INLINE int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 INLINE size_t size_of(weft_dtype type)
 {
     return type == WEFT_F32 ? 4 : 2;
@@ -44,13 +39,16 @@ INLINE void lay_a(few_a form, int rows, const void *panel, int64_t p, int64_t k,
     if (form.type == WEFT_F32) {
         memcpy(to, (const float *)panel + p * rows, (size_t)(k * rows) * 4);
     } else {
-        for (int64_t q = p; q < p + k; q++) {
-            for (int i = 0; i < rows; i++) {
-                uint32_t bits =
-                    (uint32_t)((const uint16_t *)panel)[(q / form.kr * rows + i) * form.kr + q % form.kr]
-                    << 16;
+        for (int64_t q = p, group; q < p + k; q += group) {
+            const uint16_t *from = (const uint16_t *)panel + (q - q % form.kr) * rows + q % form.kr;
 
-                memcpy(to + (q - p) * rows + i, &bits, 4);
+            group = least(form.kr - q % form.kr, p + k - q);
+            for (int i = 0; i < rows; i++) {
+                for (int64_t x = 0; x < group; x++) {
+                    uint32_t bits = (uint32_t)from[i * form.kr + x] << 16;
+
+                    memcpy(to + (q - p + x) * rows + i, &bits, 4);
+                }
             }
         }
     }
@@ -77,9 +75,10 @@ INLINE void load_unit(weft_dtype type, const char *b, vec w[2])
     }
 }
 
-/* Sums of `units` units, `rows` rows of each side by side, += `lines` lines of B, ldb bytes apart. */
+/* Sums of `units` units, `rows` rows of each side by side, += `lines` lines of B, ldb bytes apart; what lies
+ * `ahead` of them, unless that is 0, is fetched meanwhile. */
 INLINE void sweep(weft_dtype type, int rows, int lines, int64_t units, const float *a, const char *b,
-                  int64_t ldb, float *sums)
+                  int64_t ldb, int64_t ahead, float *sums)
 {
     for (int64_t u = 0; u < units; u++, b += UNIT * size_of(type), sums += rows * UNIT) {
         vec sum[ROWS_MOST][2];
@@ -94,6 +93,8 @@ INLINE void sweep(weft_dtype type, int rows, int lines, int64_t units, const flo
             vec w[2];
 
             load_unit(type, b + l * ldb, w);
+            for (size_t x = 0; ahead && x < UNIT * size_of(type); x += CACHE_LINE)
+                _mm_prefetch(b + l * ldb + ahead + x, _MM_HINT_T0);
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++) {
                 vec x = vec_one(a[l * rows + i]);
@@ -112,19 +113,19 @@ INLINE void sweep(weft_dtype type, int rows, int lines, int64_t units, const flo
 
 /* The same for any number of columns: the last ones as a unit that is filled up with zeros. */
 INLINE void sweep_columns(weft_dtype type, int rows, int lines, int64_t cols, const float *a, const char *b,
-                          int64_t ldb, float *sums)
+                          int64_t ldb, int64_t ahead, float *sums)
 {
     const size_t size = size_of(type);
     int64_t units = cols / UNIT, left = cols % UNIT;
     char edge[LINES * UNIT * 4];
 
-    sweep(type, rows, lines, units, a, b, ldb, sums);
+    sweep(type, rows, lines, units, a, b, ldb, ahead, sums);
     if (!left)
         return;
     memset(edge, 0, sizeof(edge));
     for (int l = 0; l < lines; l++)
         memcpy(edge + l * UNIT * size, b + l * ldb + units * UNIT * size, (size_t)left * size);
-    sweep(type, rows, lines, 1, a, edge, UNIT * size, sums + units * rows * UNIT);
+    sweep(type, rows, lines, 1, a, edge, UNIT * size, 0, sums + units * rows * UNIT);
 }
 
 INLINE void finish_across(weft_dtype type, int rows, int64_t m, int64_t cols, const float *sums, float *c,
@@ -154,7 +155,7 @@ INLINE void across(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, 
     float *laid = scratch + width * rows;
 
     for (int64_t j = 0; j < n; j += width) {
-        int64_t cols = least(width, n - j);
+        int64_t cols = least(width, n - j), later = stream_lines_ahead(cols * size, LINES);
 
         for (int64_t p = 0; p < k; p += block) {
             int64_t deep = least(block, k - p), q = 0;
@@ -164,9 +165,9 @@ INLINE void across(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, 
             memset(scratch, 0, (size_t)((cols + UNIT - 1) / UNIT * UNIT * rows) * 4);
             for (; q + LINES <= deep; q += LINES)
                 sweep_columns(type, rows, LINES, cols, laid + q * rows, from + q * ldb * size, ldb * size,
-                              scratch);
+                              p + q + LINES + later <= k ? later * ldb * size : 0, scratch);
             for (; q < deep; q++)
-                sweep_columns(type, rows, 1, cols, laid + q * rows, from + q * ldb * size, ldb * size,
+                sweep_columns(type, rows, 1, cols, laid + q * rows, from + q * ldb * size, ldb * size, 0,
                               scratch);
             finish_across(type, rows, m, cols, scratch, c + j, c_ld, add || p > 0);
         }

@@ -58,6 +58,12 @@ INLINE void words_store(void *to, words w)
     _mm512_storeu_si512(to, w);
 }
 
+/* The first `count` words, and zeros. */
+INLINE words words_load_some(const void *from, int count)
+{
+    return _mm512_maskz_loadu_epi32((__mmask16)((1u << count) - 1), from);
+}
+
 /* The first `count` words. */
 INLINE void words_store_some(void *to, words w, int count)
 {
@@ -191,10 +197,19 @@ INLINE void words_store(void *to, words w)
     _mm256_storeu_si256(to, w);
 }
 
+INLINE words words_first(int count)
+{
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+INLINE words words_load_some(const void *from, int count)
+{
+    return _mm256_maskload_epi32(from, words_first(count));
+}
+
 INLINE void words_store_some(void *to, words w, int count)
 {
-    _mm256_maskstore_epi32(
-        to, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), w);
+    _mm256_maskstore_epi32(to, words_first(count), w);
 }
 
 INLINE vec vec_of_f16(halves h)
@@ -288,6 +303,11 @@ INLINE vec vec_add(vec a, vec b)
 INLINE vec vec_mul(vec a, vec b)
 {
     return a * b;
+}
+
+INLINE words words_add(words a, words b)
+{
+    return (words)((numbers)a + (numbers)b);
 }
 
 INLINE words words_flip(words w, uint32_t mask)

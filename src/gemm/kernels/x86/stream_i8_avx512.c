@@ -1,0 +1,6 @@
+/* Few rows of an int8 B as it lies, AVX-512 without VNNI: see stream_i8.h. */
+#define VECTOR_BYTES 64
+#define HAS_VNNI 0
+#include "gemm/kernels/x86/stream_i8.h"
+
+STREAMS(avx512, i8_pairs, 2)
