@@ -3,13 +3,15 @@
  * gate and up with the gated activation, then down. How many rows each expert has is read on the GPU, so that
  * a round needs nothing from the host and can be captured.
  *
- * Weights are copied when the expert is made, gate and up woven into one matrix, and converted if they are
- * stored in another type than the layer's; factors of their columns stand beside them. Rows lie together by
- * expert; results take the place of the rows, which nobody reads after the first product.
+ * Weights are copied when the expert is made, gate and up woven into one matrix; factors of their columns
+ * stand beside them. Those that are stored as fp8 stay so, turned to n x k, as the products read them; others
+ * become of the layer's type. Rows lie together by expert; results take the place of the rows, which nobody
+ * reads after the first product.
  */
 #include "api/hold.h"
 #include "api/moe_gpu.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/convert.h"
 #include "moe/ffn.h"
 #include "run/backend.h"
@@ -20,6 +22,7 @@
 typedef struct gpu_ffn {
     weft_group *group;
     weft_moe *moe;
+    weft_dtype dtype;                 /* of the weights: the layer's, or fp8, then n x k */
     int64_t inter, rows;              /* the most that experts here may get in a round, together */
     void *gate_up, *down;             /* of all local experts */
     void *gate_up_scale, *down_scale; /* float32, of their columns; NULL: 1 */
@@ -77,15 +80,32 @@ static weft_status check(const weft_moe *moe, int64_t inter)
     return check_products(moe, inter);
 }
 
+/* Bytes of an expert's gate and up together, or of its down: a k x n matrix. As fp8 its lines, of k, begin on
+ * 16-byte boundaries. */
+static int64_t matrix_bytes(const gpu_ffn *ffn, int64_t k, int64_t n)
+{
+    return weft_dtype_is_fp8(ffn->dtype) ? n * weft_round_up(k, 16) : k * n * 2;
+}
+
+static int64_t gate_up_bytes(const gpu_ffn *ffn)
+{
+    return matrix_bytes(ffn, ffn->moe->config.hidden, 2 * ffn->inter);
+}
+
+static int64_t down_bytes(const gpu_ffn *ffn)
+{
+    return matrix_bytes(ffn, ffn->inter, ffn->moe->config.hidden);
+}
+
 static weft_status allocate(gpu_ffn *ffn, bool scales)
 {
     const weft_moe *moe = ffn->moe;
     const weft_gpu_moe_ops *ops = ops_of(ffn->group);
-    size_t matrix = (size_t)(moe->config.hidden * ffn->inter) * 2, experts = (size_t)moe->experts_here;
-    weft_status status = ops->memory(ffn->group, 2 * experts * matrix, &ffn->gate_up);
+    size_t experts = (size_t)moe->experts_here;
+    weft_status status = ops->memory(ffn->group, experts * (size_t)gate_up_bytes(ffn), &ffn->gate_up);
 
     if (!status)
-        status = ops->memory(ffn->group, experts * matrix, &ffn->down);
+        status = ops->memory(ffn->group, experts * (size_t)down_bytes(ffn), &ffn->down);
     if (!status && scales)
         status =
             ops->memory(ffn->group, 2 * experts * (size_t)ffn->inter * sizeof(float), &ffn->gate_up_scale);
@@ -100,7 +120,7 @@ static weft_status allocate(gpu_ffn *ffn, bool scales)
 }
 
 /* Room on the host for a matrix as it is stored, of 4 bytes an element at most, and four as they are
- * multiplied.
+ * multiplied: also for all three of an expert as fp8, whose lines are at most doubled.
  */
 enum { HOST_BYTES = 4 + 4 * 2 };
 
@@ -113,6 +133,42 @@ static weft_status fetch(const gpu_ffn *ffn, weft_dtype dtype, const void *matri
 
     if (!status)
         weft_convert_row(ffn->moe->config.dtype, to, dtype, stored, count);
+    return status;
+}
+
+/* One k x n matrix of bytes to n x k on the host, its lines `pitch` apart; by way of `stored`. */
+static weft_status fetch_turned(const gpu_ffn *ffn, const void *matrix, int64_t k, int64_t n, char *stored,
+                                char *to, int64_t pitch)
+{
+    enum { BLOCK = 64 }; /* lines of the cache that both sides keep */
+    weft_status status = weft_backend_of(ffn->group)->copy(ffn->group, stored, matrix, (size_t)(k * n));
+
+    for (int64_t j0 = 0; j0 < n && !status; j0 += BLOCK)
+        for (int64_t i0 = 0; i0 < k; i0 += BLOCK)
+            for (int64_t j = j0; j < n && j < j0 + BLOCK; j++)
+                for (int64_t i = i0; i < k && i < i0 + BLOCK; i++)
+                    to[j * pitch + i] = stored[i * n + j];
+    return status;
+}
+
+/* The same as load_expert of weights that stay fp8. */
+static weft_status load_stored(const gpu_ffn *ffn, int e, const weft_moe_weights *w, char *host)
+{
+    const weft_backend *backend = weft_backend_of(ffn->group);
+    int64_t hidden = ffn->moe->config.hidden, inter = ffn->inter, line = weft_round_up(hidden, 16);
+    char *stored = host + gate_up_bytes(ffn) + down_bytes(ffn), *down = host + gate_up_bytes(ffn);
+    weft_status status = fetch_turned(ffn, w->gate[e], hidden, inter, stored, host, 2 * line);
+
+    if (!status)
+        status = fetch_turned(ffn, w->up[e], hidden, inter, stored, host + line, 2 * line);
+    if (!status)
+        status = fetch_turned(ffn, w->down[e], inter, hidden, stored, down, weft_round_up(inter, 16));
+    if (!status)
+        status = backend->copy(ffn->group, (char *)ffn->gate_up + e * gate_up_bytes(ffn), host,
+                               (size_t)gate_up_bytes(ffn));
+    if (!status)
+        status =
+            backend->copy(ffn->group, (char *)ffn->down + e * down_bytes(ffn), down, (size_t)down_bytes(ffn));
     return status;
 }
 
@@ -190,19 +246,24 @@ weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weigh
     if (status)
         return status;
     ffn = calloc(1, sizeof(*ffn));
-    host = malloc((size_t)(moe->config.hidden * inter) * HOST_BYTES +
-                  (size_t)(4 * inter + moe->config.hidden) * sizeof(float));
+    host = calloc((size_t)(moe->config.hidden * inter) * HOST_BYTES +
+                      (size_t)(4 * inter + moe->config.hidden) * sizeof(float),
+                  1); /* what is between lines is copied too */
     if (!ffn || !host) {
         free(ffn);
         free(host);
         return weft_error_set(&group->error, WEFT_ERR_MEMORY, "moe: no memory for an expert's weights");
     }
-    *ffn = (gpu_ffn){
-        .group = group, .moe = moe, .inter = inter, .rows = moe->shape.ranks * moe->config.tokens * keys};
+    *ffn = (gpu_ffn){.group = group,
+                     .moe = moe,
+                     .dtype = weft_dtype_is_fp8(weights->dtype) ? weights->dtype : moe->config.dtype,
+                     .inter = inter,
+                     .rows = moe->shape.ranks * moe->config.tokens * keys};
     weft_hold(group);
     status = allocate(ffn, scales);
     for (int e = 0; e < moe->experts_here && !status; e++)
-        status = load_expert(ffn, e, weights, host);
+        status = weft_dtype_is_fp8(ffn->dtype) ? load_stored(ffn, e, weights, host)
+                                               : load_expert(ffn, e, weights, host);
     for (int e = 0; e < moe->experts_here && !status && scales; e++)
         status = load_scales(ffn, e, weights, (float *)(void *)host);
     free(host);
@@ -213,16 +274,27 @@ weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weigh
     return status;
 }
 
-/* The two products, by rows that lie together by expert. */
+/* A product of rows that lie together by expert, by weights as they lie here. */
+static weft_grouped_args product_of(const gpu_ffn *ffn, const int64_t *offset, int64_t n, int64_t k)
+{
+    weft_grouped_args args;
+
+    weft_grouped_args_init(&args, ffn->moe->config.dtype, ffn->moe->experts_here, ffn->rows, n, k);
+    args.b_dtype = ffn->dtype;
+    args.transb = weft_dtype_is_fp8(ffn->dtype);
+    if (args.transb)
+        args.ldb = weft_round_up(k, 16);
+    args.offset = offset;
+    return args;
+}
+
+/* Both products. */
 static weft_status multiply(const gpu_ffn *ffn, const int64_t *offset)
 {
-    const weft_moe *moe = ffn->moe;
-    weft_grouped_args args;
+    int64_t hidden = ffn->moe->config.hidden;
+    weft_grouped_args args = product_of(ffn, offset, ffn->inter, hidden);
     weft_status status;
 
-    weft_grouped_args_init(&args, moe->config.dtype, moe->experts_here, ffn->rows, ffn->inter,
-                           moe->config.hidden);
-    args.offset = offset;
     args.a = ffn->packed;
     args.b = ffn->gate_up;
     args.col_scale = ffn->gate_up_scale;
@@ -231,9 +303,7 @@ static weft_status multiply(const gpu_ffn *ffn, const int64_t *offset)
     status = weft_grouped_gemm(ffn->group, &args);
     if (status)
         return status;
-    weft_grouped_args_init(&args, moe->config.dtype, moe->experts_here, ffn->rows, moe->config.hidden,
-                           ffn->inter);
-    args.offset = offset;
+    args = product_of(ffn, offset, hidden, ffn->inter);
     args.a = ffn->middle;
     args.b = ffn->down;
     args.col_scale = ffn->down_scale;

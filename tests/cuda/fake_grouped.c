@@ -26,8 +26,8 @@ static void check_maps(const weft_cuda_grouped_launch *l)
     CHECK_INT(many.box_outer, WEFT_CUDA_GROUPED_MANY);
     CHECK_INT(b.inner, g->transb ? g->k : g->cols);
     CHECK_INT(b.outer, g->transb ? g->cols : g->k);
-    CHECK_INT(b.pitch, 2 * g->ldb);
-    CHECK_INT(b.box_inner, 64);
+    CHECK_INT(b.pitch, g->ldb * (int64_t)weft_dtype_size((weft_dtype)g->b_dtype));
+    CHECK_INT(b.box_inner, g->b_dtype == g->dtype ? 64 : 128);
     CHECK_INT(b.box_outer, g->transb ? 128 : 64);
 }
 
@@ -39,7 +39,7 @@ static float sum_of(const weft_cuda_grouped *g, int e, int64_t row, int64_t col)
         int64_t b = e * g->stride_b + (g->transb ? col * g->ldb + i : i * g->ldb + col);
 
         sum += (float)weft_element_get((weft_dtype)g->dtype, g->a, (size_t)(row * g->lda + i)) *
-               (float)weft_element_get((weft_dtype)g->dtype, g->b, (size_t)b);
+               (float)weft_element_get((weft_dtype)g->b_dtype, g->b, (size_t)b);
     }
     return sum;
 }

@@ -65,8 +65,10 @@ void fake_kernels(weft_cuda_device *device)
     for (int i = 0; i < WEFT_CUDA_MOE_KERNELS; i++)
         device->moe[i] = function_of(MOE_KERNELS + i);
     device->moe_link = function_of(MOE_LINK_KERNEL);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         device->grouped[i / 2][i % 2] = function_of(GROUPED_KERNELS + i);
+        device->grouped_stored[i / 2][i % 2] = function_of(GROUPED_KERNELS + 4 + i);
+    }
     for (int i = 0; i < 3; i++)
         device->link[i] = function_of(PEERS_KERNEL + i);
     for (int i = 0; i < WEFT_CUDA_LINK_WALKERS; i++)

@@ -23,7 +23,7 @@ typedef struct grouped_rank {
 } grouped_rank;
 
 typedef struct grouped_case {
-    weft_dtype dtype, d_dtype;
+    weft_dtype dtype, b_dtype, d_dtype;
     weft_act act;
     int experts;
     int64_t n, k, rows_most; /* of an expert */
@@ -89,7 +89,7 @@ static inline int64_t grouped_rows(const grouped_case *c, uint64_t *seed, int64_
 
 static inline int64_t grouped_round(int64_t x)
 {
-    return (x + 7) / 8 * 8;
+    return (x + 15) / 16 * 16;
 }
 
 static inline void grouped_make(grouped_rank *r, const grouped_case *c, grouped_pair *p)
@@ -97,12 +97,13 @@ static inline void grouped_make(grouped_rank *r, const grouped_case *c, grouped_
     uint64_t seed = c->seed;
     int64_t offset[GROUPED_EXPERTS + 1], start[GROUPED_EXPERTS], rows = grouped_rows(c, &seed, offset, start);
     int64_t n = c->act >= WEFT_ACT_RELU_GATED ? 2 * c->n : c->n, lda = grouped_round(c->k) + 8;
-    int64_t ldb = grouped_round(c->transb ? c->k : n), stride = (c->transb ? n : c->k) * ldb + 8;
+    int64_t ldb = grouped_round(c->transb ? c->k : n), stride = (c->transb ? n : c->k) * ldb + 16;
     int64_t ldd = c->odd_d ? c->n + 3 : grouped_round(c->n);
     size_t experts = (size_t)c->experts, ints = sizeof(int64_t), size = weft_dtype_size(c->dtype);
     weft_grouped_args g;
 
     weft_grouped_args_init(&g, c->dtype, c->experts, rows, c->n, c->k);
+    g.b_dtype = c->b_dtype;
     g.d_dtype = c->d_dtype;
     g.transb = c->transb;
     g.lda = lda;
@@ -113,7 +114,7 @@ static inline void grouped_make(grouped_rank *r, const grouped_case *c, grouped_
     g.act = c->act;
     *p = (grouped_pair){.cpu = g, .gpu = g};
     p->host[0] = grouped_random(c->dtype, rows * lda, &seed);
-    p->host[1] = grouped_random(c->dtype, c->experts * stride, &seed);
+    p->host[1] = grouped_random(c->b_dtype, c->experts * stride, &seed);
     p->host[2] = grouped_random(c->d_dtype, rows * ldd, &seed);
     p->host[3] = grouped_random(c->d_dtype, c->experts * n, &seed);
     p->host[4] = grouped_random(WEFT_F32, rows, &seed);
@@ -126,7 +127,7 @@ static inline void grouped_make(grouped_rank *r, const grouped_case *c, grouped_
     p->cpu.a = p->host[0];
     p->gpu.a = grouped_up(r, p->host[0], (size_t)(rows * lda) * size);
     p->cpu.b = p->host[1];
-    p->gpu.b = grouped_up(r, p->host[1], experts * (size_t)stride * size);
+    p->gpu.b = grouped_up(r, p->host[1], experts * (size_t)stride * weft_dtype_size(c->b_dtype));
     p->cpu.d = p->host[2];
     p->gpu.d = p->there_d = grouped_up(r, p->host[2], p->d_bytes);
     if (c->bias) {
@@ -174,10 +175,12 @@ static inline void grouped_run(grouped_rank *r, const grouped_case *c)
     bool same = grouped_same(r, &p);
     CHECK(same);
     if (!same)
-        fprintf(stderr,
-                "  experts %d n %lld k %lld %s -> %s act %d transb %d bias %d scales %d gaps %d odd %d\n",
-                c->experts, (long long)c->n, (long long)c->k, weft_dtype_name(c->dtype),
-                weft_dtype_name(c->d_dtype), (int)c->act, c->transb, c->bias, c->scales, c->gaps, c->odd_d);
+        fprintf(
+            stderr,
+            "  experts %d n %lld k %lld %s x %s -> %s act %d transb %d bias %d scales %d gaps %d odd %d\n",
+            c->experts, (long long)c->n, (long long)c->k, weft_dtype_name(c->dtype),
+            weft_dtype_name(c->b_dtype), weft_dtype_name(c->d_dtype), (int)c->act, c->transb, c->bias,
+            c->scales, c->gaps, c->odd_d);
     grouped_free(&p);
 }
 
@@ -190,14 +193,18 @@ static inline void grouped_cases(grouped_rank *r, int count, int experts, int64_
     for (int i = 0; i < count; i++) {
         uint64_t draw = check_random(&seed), flags = check_random(&seed);
         weft_dtype dtype = draw & 1 ? WEFT_F16 : WEFT_BF16;
+        bool stored = (flags >> 8 & 3) == 0; /* as fp8 */
         grouped_case c = {.dtype = dtype,
+                          .b_dtype = !stored           ? dtype
+                                     : flags >> 10 & 1 ? WEFT_FP8_E4M3
+                                                       : WEFT_FP8_E5M2,
                           .d_dtype = draw >> 1 & 3 ? dtype : WEFT_F32,
                           .act = acts[draw >> 3 & 3],
                           .experts = (int)(draw >> 8 & 0xffff) % (experts + 1),
                           .n = 1 + (int64_t)(draw >> 24 & 0xffff) % n,
                           .k = (int64_t)(draw >> 40 & 0xffff) % (k + 1),
                           .rows_most = rows,
-                          .transb = flags & 1,
+                          .transb = stored || flags & 1,
                           .bias = (flags >> 1 & 3) == 0,
                           .scales = (flags >> 3 & 3) == 0,
                           .gaps = flags >> 5 & 1,
@@ -210,7 +217,8 @@ static inline void grouped_cases(grouped_rank *r, int count, int experts, int64_
 
 static inline void grouped_errors(grouped_rank *r)
 {
-    grouped_case c = {WEFT_BF16, WEFT_BF16, WEFT_ACT_NONE, 3, 16, 24, 9, true, false, false, false, false, 5};
+    grouped_case c = {WEFT_BF16, WEFT_BF16, WEFT_BF16, WEFT_ACT_NONE, 3,     16,    24,
+                      9,         true,      false,     false,         false, false, 5};
     weft_grouped_args g;
     grouped_pair p;
 
@@ -219,6 +227,11 @@ static inline void grouped_errors(grouped_rank *r)
     g.dtype = WEFT_F32;
     CHECK_INT(weft_grouped_gemm(r->gpu, &g), WEFT_ERR_UNSUPPORTED);
     CHECK(strstr(weft_error(r->gpu), "A and B are both float16 or both bfloat16"));
+    g = p.gpu;
+    g.b_dtype = WEFT_FP8_E4M3;
+    g.transb = 0;
+    CHECK_INT(weft_grouped_gemm(r->gpu, &g), WEFT_ERR_UNSUPPORTED);
+    CHECK(strstr(weft_error(r->gpu), "B is fp8 and stored n x k"));
     g = p.gpu;
     g.lda += 1;
     CHECK_INT(weft_grouped_gemm(r->gpu, &g), WEFT_ERR_UNSUPPORTED);

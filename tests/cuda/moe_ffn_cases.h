@@ -223,7 +223,7 @@ static inline void moe_ffn(moe_rank *r, bool works, const weft_cuda_driver *cu)
             moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, false);
             moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, true);
             moe_forward_graph(r, *c, cpu, gpu, &expert, &its, cu);
-            moe_ffn_stored(r, c, &w, cpu, gpu, i == 0 ? WEFT_FP8_E4M3 : i == 1 ? WEFT_I8 : WEFT_F32);
+            moe_ffn_stored(r, c, &w, cpu, gpu, i == 0 ? WEFT_FP8_E4M3 : i == 1 ? WEFT_I8 : WEFT_FP8_E5M2);
         }
         for (int e = 0; e < weft_moe_local_experts(cpu, NULL); e++)
             for (int j = 0; j < 3; j++)

@@ -339,16 +339,22 @@ static void check_call(int argc, char **argv, int rows, const char *const *says)
 /* The experts' products, PyTorch beside them, and where it cannot stand. */
 static void test_moe_experts(void)
 {
-    static const char *const legend[] = {"; memory: what must pass it, at the rate of a copy", NULL};
+    static const char *const legend[] = {"; memory: what must pass it, at the rate of a copy", NULL},
+                             *const weights[] = {"\"weights\": \"float8_e4m3fn\"", NULL};
     char path[] = "/tmp/weft-python-XXXXXX";
     char *experts[] = {"moe",     "--backend", "cuda",   "--experts", "3",      "--hidden", "32",
                        "--inter", "24",        "--rows", "5",         "--json", "--torch",  path},
+         *stored[] = {"moe",     "--backend", "cuda",   "--experts", "3",      "--hidden",  "32",
+                      "--inter", "32",        "--rows", "5",         "--json", "--weights", "fp8_e4m3"},
+         *unstored[] = {"moe", "--backend", "cuda", "--inter", "24", "--weights", "int8"},
          *rounds[] = {"moe", "--backend", "cuda", "--torch", path},
          *products[] = {"ag_gemm", "8", "8", "8", "--dtype", "bf16", "--backend", "cuda", "--torch", path};
 
     make_no_python(path);
     fake_gpu_install(1, 12, true);
     check_call(14, experts, 2, NULL);
+    check_call(14, stored, 2, weights);
+    check_call(7, unstored, -1, NULL);
     check_call(5, rounds, -1, NULL);
     check_call(10, products, -1, NULL);
     check_call(11, experts, ANY_ROWS, legend);

@@ -27,8 +27,16 @@ static void exact_of(int world)
 static void graph_of(int world)
 {
     enum { REPLAYS = 100 };
-    grouped_case c = {WEFT_BF16, WEFT_BF16, WEFT_ACT_SILU_GATED, 24, 512, 512, 300, true, false, false, false,
-                      false,     31};
+    grouped_case c = {.dtype = WEFT_BF16,
+                      .b_dtype = world == 1 ? WEFT_BF16 : WEFT_FP8_E4M3,
+                      .d_dtype = WEFT_BF16,
+                      .act = WEFT_ACT_SILU_GATED,
+                      .experts = 24,
+                      .n = 512,
+                      .k = 512,
+                      .rows_most = 300,
+                      .transb = true,
+                      .seed = 31};
     const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
     CUcontext context;
     CUstream stream;
@@ -38,7 +46,6 @@ static void graph_of(int world)
     grouped_rank r;
     grouped_pair p;
 
-    (void)world;
     CHECK_INT(weft_group_threads(1, &group), WEFT_OK);
     grouped_begin(group, BYTES, &r);
     grouped_make(&r, &c, &p);
@@ -72,8 +79,10 @@ static void graph_of(int world)
 
 int main(int argc, char **argv)
 {
-    static const device_part parts[] = {
-        {"exact", exact_of, 1}, {"graph", graph_of, 1}, {"small", exact_of, 2}};
+    static const device_part parts[] = {{"exact", exact_of, 1},
+                                        {"graph", graph_of, 1},
+                                        {"graph of fp8", graph_of, 2},
+                                        {"small", exact_of, 2}};
 
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
     return device_parts_report("test_cuda_grouped_device");

@@ -147,10 +147,10 @@ static weft_status load_beside(const weft_cuda_driver *cu, CUmodule module, cons
 }
 
 /* Modules: for any GPU, the Hopper walkers, then these five, then products by themselves, those that send
- * their sums, grouped ones, those of fp8, all_reduce by lines, what stands for peers, and
- * the walkers over an emulated link. */
+ * their sums, grouped ones, those of stored weights, those of fp8, all_reduce by lines, what stands for
+ * peers, and the walkers over an emulated link. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 5, GROUPED = SPLITK + 4 };
-enum { ANY_FP8 = GROUPED + 1, FP8, LINES = FP8 + 2, LINK };
+enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, LINK };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 {
@@ -341,15 +341,23 @@ static weft_status load_fp8(weft_cuda_device *device, weft_error_text *error)
 
 static weft_status load_grouped(weft_cuda_device *device, weft_error_text *error)
 {
-    static const char *const names[2][2] = {{"weft_grouped_bf16_n", "weft_grouped_bf16_t"},
-                                            {"weft_grouped_f16_n", "weft_grouped_f16_t"}};
+    static const char *const names[2][4] = {
+        {"weft_grouped_bf16_n", "weft_grouped_bf16_t", "weft_grouped_f16_n", "weft_grouped_f16_t"},
+        {"weft_grouped_bf16_e4m3", "weft_grouped_bf16_e5m2", "weft_grouped_f16_e4m3",
+         "weft_grouped_f16_e5m2"}};
+    const void *const images[2] = {weft_cuda_kernels_grouped, weft_cuda_kernels_grouped_stored};
     const weft_cuda_driver *cu = device->cu;
-    CUmodule *module = &device->modules[GROUPED];
     weft_status status = WEFT_OK;
-    WEFT_CUDA_TRY(cuModuleLoadData(module, weft_cuda_kernels_grouped));
-    for (int i = 0; i < 4 && status == WEFT_OK; i++)
-        status = load_kernel(cu, *module, names[i / 2][i % 2], WEFT_CUDA_GROUPED_SHARED,
-                             &device->grouped[i / 2][i % 2], error);
+
+    for (int i = 0; i < 8 && status == WEFT_OK; i++) {
+        int stored = i / 4, dtype = i / 2 % 2;
+        CUfunction *kernel = stored ? &device->grouped_stored[dtype][i % 2] : &device->grouped[dtype][i % 2];
+
+        if (i % 4 == 0)
+            WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[GROUPED + stored], images[stored]));
+        status = load_kernel(cu, device->modules[GROUPED + stored], names[stored][i % 4],
+                             WEFT_CUDA_GROUPED_SHARED, kernel, error);
+    }
     return status;
 }
 

@@ -126,7 +126,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[16 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
+    CUmodule modules[17 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
@@ -147,6 +147,7 @@ typedef struct weft_cuda_device {
     CUfunction walkers_link[WEFT_CUDA_LINK_WALKERS]; /* Hopper: over an emulated link, bf16, nothing
                                                         transposed; likewise */
     CUfunction grouped[2][2];                        /* Hopper: by dtype, and whether B is transposed */
+    CUfunction grouped_stored[2][2];                 /* the same of a B of e4m3 or e5m2 */
     bool hopper;
     int crews; /* that fit at once: clusters of WEFT_CUDA_PAIR CTAs on Hopper, else CTAs */
 } weft_cuda_device;

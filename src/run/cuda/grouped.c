@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { WORD = 2 /* bytes of an element that is multiplied */, VECTOR = 16, K_BOX = 64 };
+enum { WORD = 2 /* bytes of an element that is multiplied */, VECTOR = 16, LINE = 128 /* of a box */ };
 
 static bool is_gated(weft_act act)
 {
@@ -18,7 +18,8 @@ static bool is_gated(weft_act act)
 static weft_status check(const weft_cuda_device *device, const weft_grouped_args *a, bool reads,
                          weft_error_text *error)
 {
-    int64_t cols = a->n * (is_gated(a->act) ? 2 : 1), most = INT32_MAX - WEFT_CUDA_GROUPED_ROWS;
+    int64_t cols = a->n * (is_gated(a->act) ? 2 : 1), most = INT32_MAX - WEFT_CUDA_GROUPED_ROWS,
+            b_size = (int64_t)weft_dtype_size(a->b_dtype);
 
     if (!device->hopper)
         return weft_error_set(
@@ -26,13 +27,15 @@ static weft_status check(const weft_cuda_device *device, const weft_grouped_args
             "weft_grouped_gemm: on GPUs it needs one of the Hopper architecture, and this is "
             "%s",
             device->name);
-    if ((a->dtype != WEFT_F16 && a->dtype != WEFT_BF16) || a->a_dtype != a->dtype || a->b_dtype != a->dtype ||
+    if ((a->dtype != WEFT_F16 && a->dtype != WEFT_BF16) || a->a_dtype != a->dtype ||
+        (a->b_dtype != a->dtype && !(weft_dtype_is_fp8(a->b_dtype) && a->transb)) ||
         (a->d_dtype != a->dtype && a->d_dtype != WEFT_F32))
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "weft_grouped_gemm: on GPUs A and B are both float16 or both bfloat16 and D is "
-                              "that or float32, not %s, %s and %s for products of %s",
-                              weft_dtype_name(a->a_dtype), weft_dtype_name(a->b_dtype),
-                              weft_dtype_name(a->d_dtype), weft_dtype_name(a->dtype));
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "weft_grouped_gemm: on GPUs A and B are both float16 or both bfloat16, or B is fp8 and "
+            "stored n x k (transb), and D is of A's type or float32, not %s, %s%s and %s for products of %s",
+            weft_dtype_name(a->a_dtype), weft_dtype_name(a->b_dtype), a->transb ? " n x k" : "",
+            weft_dtype_name(a->d_dtype), weft_dtype_name(a->dtype));
     if (a->packed_b)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "weft_grouped_gemm: packed_b is for the CPU; on GPUs give b");
@@ -43,7 +46,7 @@ static weft_status check(const weft_cuda_device *device, const weft_grouped_args
                               WEFT_CUDA_GROUPED_EXPERTS, a->experts, (long long)a->rows, (long long)cols,
                               (long long)a->k);
     if (reads && ((uintptr_t)a->a % VECTOR || (uintptr_t)a->b % VECTOR || a->lda * WORD % VECTOR ||
-                  a->ldb * WORD % VECTOR || a->stride_b * WORD % VECTOR))
+                  a->ldb * b_size % VECTOR || a->stride_b * b_size % VECTOR))
         return weft_error_set(
             error, WEFT_ERR_UNSUPPORTED,
             "weft_grouped_gemm: on GPUs A and B begin on 16-byte boundaries, and so do "
@@ -60,7 +63,10 @@ static weft_status encode(const weft_cuda_driver *cu, weft_dtype dtype, unsigned
     static const cuuint32_t steps[3] = {1, 1, 1};
 
     WEFT_CUDA_TRY(cuTensorMapEncodeTiled(
-        map, dtype == WEFT_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        map,
+        dtype == WEFT_F16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+        : dtype == WEFT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                             : CU_TENSOR_MAP_DATA_TYPE_UINT8, /* fp8 */
         dimensions, (void *)(uintptr_t)base, extents, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
     return WEFT_OK;
@@ -72,13 +78,15 @@ static weft_status encode_maps(const weft_cuda_driver *cu, const weft_cuda_group
                                weft_cuda_grouped_launch *l, weft_error_text *error)
 {
     cuuint64_t k = (cuuint64_t)g->k, cols = (cuuint64_t)g->cols, experts = (cuuint64_t)g->experts;
-    cuuint64_t b[3] = {g->transb ? k : cols, g->transb ? cols : k, experts},
-               b_pitch[2] = {(cuuint64_t)g->ldb * WORD, (cuuint64_t)g->stride_b * WORD};
+    weft_dtype dtype = (weft_dtype)g->dtype, b_dtype = (weft_dtype)g->b_dtype;
+    cuuint64_t b_size = weft_dtype_size(b_dtype),
+               b[3] = {g->transb ? k : cols, g->transb ? cols : k, experts},
+               b_pitch[2] = {(cuuint64_t)g->ldb * b_size, (cuuint64_t)g->stride_b * b_size};
     cuuint64_t a[2] = {k, (cuuint64_t)g->rows}, a_pitch[1] = {(cuuint64_t)g->lda * WORD};
-    cuuint32_t b_box[3] = {K_BOX, g->transb ? WEFT_CUDA_GROUPED_COLS / 2 : K_BOX, 1};
-    cuuint32_t few[2] = {K_BOX, WEFT_CUDA_GROUPED_FEW}, many[2] = {K_BOX, WEFT_CUDA_GROUPED_MANY};
-    weft_dtype dtype = (weft_dtype)g->dtype;
-    weft_status status = encode(cu, dtype, 3, g->b, b, b_pitch, b_box, &l->b_map, error);
+    cuuint32_t b_box[3] = {(cuuint32_t)(LINE / b_size), g->transb ? WEFT_CUDA_GROUPED_COLS / 2 : LINE / WORD,
+                           1};
+    cuuint32_t few[2] = {LINE / WORD, WEFT_CUDA_GROUPED_FEW}, many[2] = {LINE / WORD, WEFT_CUDA_GROUPED_MANY};
+    weft_status status = encode(cu, b_dtype, 3, g->b, b, b_pitch, b_box, &l->b_map, error);
 
     if (status == WEFT_OK)
         status = encode(cu, dtype, 2, g->a, a, a_pitch, few, &l->few_map, error);
@@ -92,7 +100,8 @@ static weft_status encode_maps(const weft_cuda_driver *cu, const weft_cuda_group
 static int clusters_for(const weft_cuda_grouped *g, int most)
 {
     int64_t columns = weft_divide_up(g->cols, WEFT_CUDA_GROUPED_COLS);
-    int64_t tiles = columns * (g->experts + g->rows / WEFT_CUDA_GROUPED_ROWS);
+    int64_t rows = g->b_dtype == g->dtype ? WEFT_CUDA_GROUPED_ROWS : WEFT_CUDA_GROUPED_ROWS_STORED;
+    int64_t tiles = columns * (g->experts + g->rows / rows);
 
     return tiles < most ? (int)tiles : most;
 }
@@ -123,6 +132,7 @@ weft_status weft_cuda_grouped_prepare(const weft_cuda_device *device, const weft
         .k = reads ? (int32_t)args->k : 0,
         .transb = args->transb != 0,
         .dtype = (int32_t)args->dtype,
+        .b_dtype = (int32_t)args->b_dtype,
         .d_dtype = (int32_t)args->d_dtype,
         .act = (int32_t)(gated ? args->act - WEFT_ACT_RELU_GATED + WEFT_ACT_RELU : args->act),
         .gated = gated,
@@ -138,7 +148,9 @@ weft_status weft_cuda_grouped_prepare(const weft_cuda_device *device, const weft
         (uintptr_t)args->d % VECTOR == 0 && args->ldd * (int64_t)weft_dtype_size(args->d_dtype) % VECTOR == 0;
     launch->grouped = g;
     launch->clusters = clusters_for(&g, clusters);
-    launch->kernel = device->grouped[args->dtype == WEFT_F16][g.transb];
+    launch->kernel = args->b_dtype == args->dtype
+                         ? device->grouped[args->dtype == WEFT_F16][g.transb]
+                         : device->grouped_stored[args->dtype == WEFT_F16][args->b_dtype == WEFT_FP8_E5M2];
     return reads ? encode_maps(device->cu, &g, launch, error) : WEFT_OK;
 }
 
@@ -174,6 +186,7 @@ static weft_status check_memory(weft_group *group, const weft_grouped_args *a, b
     int64_t cols = a->n * (is_gated(a->act) ? 2 : 1), lines = a->transb ? cols : a->k,
             length = a->transb ? a->k : cols;
     size_t d_size = weft_dtype_size(a->d_dtype), experts = (size_t)a->experts;
+    int64_t b_size = (int64_t)weft_dtype_size(a->b_dtype);
     const struct {
         const char *name;
         const void *pointer;
@@ -181,7 +194,7 @@ static weft_status check_memory(weft_group *group, const weft_grouped_args *a, b
         bool needed;
     } all[] = {
         {"a", a->a, ((a->rows - 1) * a->lda + a->k) * WORD, reads},
-        {"b", a->b, ((a->experts - 1) * a->stride_b + (lines - 1) * a->ldb + length) * WORD, reads},
+        {"b", a->b, ((a->experts - 1) * a->stride_b + (lines - 1) * a->ldb + length) * b_size, reads},
         {"d", a->d, ((a->rows - 1) * a->ldd + a->n) * (int64_t)d_size, true},
         {"offset", a->offset, (int64_t)((experts + 1) * sizeof(*a->offset)), true},
         {"start", a->start, (int64_t)(experts * sizeof(*a->start)), false},

@@ -11,8 +11,9 @@
 #include <stdint.h>
 
 enum {
-    WEFT_CUDA_GROUPED_COLS = 256,     /* of B in a tile: 128 a CTA */
-    WEFT_CUDA_GROUPED_ROWS = 256,     /* of A in a tile, at most */
+    WEFT_CUDA_GROUPED_COLS = 256, /* of B in a tile: 128 a CTA */
+    WEFT_CUDA_GROUPED_ROWS = 256, /* of A in a tile, at most; of weights stored as fp8: */
+    WEFT_CUDA_GROUPED_ROWS_STORED = 128,
     WEFT_CUDA_GROUPED_EXPERTS = 1024, /* what a CTA has tables for */
     WEFT_CUDA_GROUPED_FEW = 8,        /* rows of A in a box of the one map, and of the other */
     WEFT_CUDA_GROUPED_MANY = 32,
@@ -29,7 +30,7 @@ typedef struct weft_cuda_grouped {
     const float *row_scale, *col_scale;
     uint32_t *counter; /* tiles handed out, clusters that found none left; 0 between launches */
     int32_t experts, k, transb;
-    int32_t dtype, d_dtype, act, gated;
+    int32_t dtype, b_dtype, d_dtype, act, gated;
     int32_t bare;    /* D is the sums, rounded, or their gated activation: nothing else is asked for */
     int32_t aligned; /* D allows stores of 16 bytes */
     float alpha;

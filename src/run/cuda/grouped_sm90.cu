@@ -11,6 +11,11 @@
  * of weights are on their way to each SM. Each CTA loads its own weights and half of the tokens, which are
  * multicast to both. One warp loads, one (of the cluster's first CTA) hands out tiles; a tile is taken when
  * the one before is almost loaded. Figures: docs/performance.md.
+ *
+ * Weights that are stored as fp8 (WEFT_CUDA_STORED: the kernels of a file of their own) pass memory as such.
+ * Consumers convert them, exactly, on the way from shared memory to registers, whence the tensor cores take
+ * them: 64 x 64 of a warpgroup while the 64 of k before them are multiplied. A tile has up to 128 rows; a
+ * step is 128 in k, for up to 32 rows 256, so that again 128 KiB of weights are on their way.
  */
 #include "grouped_device.h"
 #include "hopper.cuh"
@@ -21,12 +26,26 @@ namespace
 {
 
 constexpr int THREADS = 384, CTAS = 2, STAGES = 4, STAGE_BYTES = 49152, CTA_COLS = 128, GROUP_COLS = 64;
-constexpr int TILE_K = 64, FEW_ROWS = 64, BLOCK_BYTES = 16384; /* weights of a CTA and 64 of k */
-constexpr int STAGING_BYTES = 8192;                            /* of a consumer's sums on their way out */
+constexpr int TILE_K = 64, BOX_BYTES = 16384; /* weights of a CTA in a box */
+constexpr int STAGING_BYTES = 8192;           /* of a consumer's sums on their way out */
 constexpr int REGISTERS_FEW = 56, REGISTERS_MANY = 224, TAKE_AHEAD = 6;
 constexpr int READERS =
     9; /* of a tile, in a CTA: the thread that loads, and a lane of every consumer's warp */
 static_assert(128 * REGISTERS_FEW + 256 * REGISTERS_MANY <= THREADS * 168, "registers of a CTA");
+
+/* How the weights are: of the type that is multiplied, or this kind of fp8, n x k. */
+enum Stored { WHOLE, E4M3, E5M2 };
+
+template <Stored B>
+constexpr int BOX_BLOCKS = B == WHOLE ? 1 : 2; /* blocks of 64 in k, of a box of weights */
+template <Stored B>
+constexpr int MOST_ROWS = B == WHOLE ? WEFT_CUDA_GROUPED_ROWS : WEFT_CUDA_GROUPED_ROWS_STORED;
+
+/* Blocks of 64 in k that a step of a tile has. */
+template <Stored B> __host__ __device__ constexpr int blocks_of(int width)
+{
+    return B == WHOLE ? (width <= 64 ? 2 : 1) : (width <= 32 ? 4 : 2);
+}
 
 struct Layout { /* offsets from the 1024-aligned start of shared memory */
     static constexpr int staging = STAGES * STAGE_BYTES;
@@ -64,10 +83,15 @@ struct Tile {
 
 /* ---- handing out tiles --------------------------------------------------------------------------------- */
 
-/* The tile's width for so many rows of an expert: divided evenly over tiles of 256, rounded up. */
-__device__ __forceinline__ int width_of(int rows)
+template <Stored B> __device__ __forceinline__ int row_tiles_of(int rows)
 {
-    int tiles = (rows + WEFT_CUDA_GROUPED_ROWS - 1) / WEFT_CUDA_GROUPED_ROWS;
+    return (rows + MOST_ROWS<B> - 1) / MOST_ROWS<B>;
+}
+
+/* The tile's width for so many rows of an expert: divided evenly over tiles of the most, rounded up. */
+template <Stored B> __device__ __forceinline__ int width_of(int rows)
+{
+    int tiles = row_tiles_of<B>(rows);
     int most = tiles ? (rows + tiles - 1) / tiles : 0;
     return most > 192 ? 256 : most > 128 ? 192 : most > 64 ? 128 : most > 32 ? 64 : most > 16 ? 32 : 16;
 }
@@ -93,6 +117,7 @@ __device__ __forceinline__ void put(uint32_t address, int value)
 
 /* One warp: the experts that have rows, widest tiles first, and where their tiles begin. Returns how many
  * tiles there are, and in `experts` how many of those experts. */
+template <Stored B>
 __device__ int lay_out_tiles(const weft_cuda_grouped &g, uint32_t smem, int column_tiles, int &experts)
 {
     int lane = threadIdx.x % 32, tiles = 0, placed = 0;
@@ -103,9 +128,8 @@ __device__ int lay_out_tiles(const weft_cuda_grouped &g, uint32_t smem, int colu
         int width = w < 2 ? 256 - 64 * w : 256 >> (w - 1); /* 256, 192, 128, 64, 32, 16 */
         for (int base = 0; base < g.experts; base += 32) {
             int e = base + lane, rows = e < g.experts ? (int)shared_word(smem + Layout::counts + 4 * e) : 0;
-            bool mine = rows > 0 && width_of(rows) == width;
-            int count =
-                mine ? (rows + WEFT_CUDA_GROUPED_ROWS - 1) / WEFT_CUDA_GROUPED_ROWS * column_tiles : 0;
+            bool mine = rows > 0 && width_of<B>(rows) == width;
+            int count = mine ? row_tiles_of<B>(rows) * column_tiles : 0;
             int before = count;
 #pragma unroll
             for (int step = 1; step < 32; step *= 2) {
@@ -128,7 +152,7 @@ __device__ int lay_out_tiles(const weft_cuda_grouped &g, uint32_t smem, int colu
 }
 
 /* Tile number t. Those of the same weights follow each other, so that these are read from memory once. */
-__device__ Tile tile_at(const weft_cuda_grouped &g, uint32_t smem, int experts, int t)
+template <Stored B> __device__ Tile tile_at(const weft_cuda_grouped &g, uint32_t smem, int experts, int t)
 {
     int low = 0, high = experts; /* the last entry that begins at or before t */
     while (high - low > 1) {
@@ -141,10 +165,10 @@ __device__ Tile tile_at(const weft_cuda_grouped &g, uint32_t smem, int experts, 
     int e = (int)shared_word(smem + Layout::table + 8 * low + 4);
     int in = t - (int)shared_word(smem + Layout::table + 8 * low);
     int rows = (int)shared_word(smem + Layout::counts + 4 * e);
-    int row_tiles = (rows + WEFT_CUDA_GROUPED_ROWS - 1) / WEFT_CUDA_GROUPED_ROWS;
+    int row_tiles = row_tiles_of<B>(rows);
     int each = (rows + row_tiles - 1) / row_tiles, at = in % row_tiles * each;
     return {e, in / row_tiles * WEFT_CUDA_GROUPED_COLS, first_row(g, e) + at, min(each, rows - at),
-            width_of(rows)};
+            width_of<B>(rows)};
 }
 
 /* Into both CTAs; partner: await_tile. */
@@ -211,15 +235,15 @@ __device__ __forceinline__ Tile await_tile_together(uint32_t smem, uint32_t rank
     return t;
 }
 
-__device__ void hand_out(const weft_cuda_grouped &g, uint32_t smem)
+template <Stored B> __device__ void hand_out(const weft_cuda_grouped &g, uint32_t smem)
 {
     int column_tiles = (int)((g.cols + WEFT_CUDA_GROUPED_COLS - 1) / WEFT_CUDA_GROUPED_COLS), experts;
-    int tiles = lay_out_tiles(g, smem, column_tiles, experts), clusters = (int)gridDim.x / CTAS;
+    int tiles = lay_out_tiles<B>(g, smem, column_tiles, experts), clusters = (int)gridDim.x / CTAS;
     int t = (int)blockIdx.x / CTAS;
     if (threadIdx.x % 32)
         return;
     for (uint32_t phase = 0;; phase ^= 1) {
-        tell_tile(smem, t < tiles ? tile_at(g, smem, experts, t) : Tile{-1, 0, 0, 0, 0});
+        tell_tile(smem, t < tiles ? tile_at<B>(g, smem, experts, t) : Tile{-1, 0, 0, 0, 0});
         if (t >= tiles)
             break;
         bar_wait(smem + Layout::read, phase);
@@ -243,7 +267,7 @@ __device__ __forceinline__ void load_weights(uint32_t dst, const void *map, uint
 }
 
 /* One thread keeps the stages full. */
-template <bool TRANS_B>
+template <bool TRANS_B, Stored B>
 __device__ void produce(const weft_cuda_grouped &g, const TensorMap &b_map, const TensorMap &few_map,
                         const TensorMap &many_map, uint32_t smem, uint32_t rank)
 {
@@ -253,12 +277,12 @@ __device__ void produce(const weft_cuda_grouped &g, const TensorMap &b_map, cons
         Tile t = await_tile(smem, phase);
         if (t.expert < 0)
             return;
-        bool few = t.width <= FEW_ROWS;
-        int blocks = few ? 2 : 1, steps = (g.k + TILE_K * blocks - 1) / (TILE_K * blocks);
+        int blocks = blocks_of<B>(t.width), steps = (g.k + TILE_K * blocks - 1) / (TILE_K * blocks);
         int half = t.width / CTAS,
             box = half < WEFT_CUDA_GROUPED_MANY ? WEFT_CUDA_GROUPED_FEW : WEFT_CUDA_GROUPED_MANY;
         const void *map = box == WEFT_CUDA_GROUPED_FEW ? &few_map : &many_map;
-        uint32_t bytes = (uint32_t)(blocks * (BLOCK_BYTES + t.width * 2 * TILE_K));
+        uint32_t weights_bytes = (uint32_t)(blocks / BOX_BLOCKS<B> * BOX_BYTES),
+                 block_bytes = (uint32_t)(t.width * 2 * TILE_K); /* of tokens */
         int col = t.col + (int)rank * CTA_COLS, row = t.row + (int)rank * half,
             told = max(0, steps - TAKE_AHEAD);
         for (int s = 0; s < steps; s++, ring.next()) {
@@ -266,16 +290,16 @@ __device__ void produce(const weft_cuda_grouped &g, const TensorMap &b_map, cons
             if (s == told)
                 tile_read(smem, rank);
             bar_wait(smem + Layout::empty + 8 * ring.stage, ring.phase ^ 1);
-            bar_expect(full, bytes);
+            bar_expect(full, weights_bytes + blocks * block_bytes);
             for (int b = 0; b < blocks; b++) {
                 int k = (s * blocks + b) * TILE_K;
-                uint32_t weights = at + b * BLOCK_BYTES;
-                uint32_t tokens = at + blocks * BLOCK_BYTES + b * (FEW_ROWS * 2 * TILE_K) + rank * half * 128;
-                if constexpr (TRANS_B) {
-                    load_weights(weights, &b_map, full, k, col, t.expert);
-                } else {
+                uint32_t weights = at + b / BOX_BLOCKS<B> * BOX_BYTES;
+                uint32_t tokens = at + weights_bytes + b * block_bytes + rank * half * 128;
+                if constexpr (!TRANS_B) {
                     load_weights(weights, &b_map, full, col, k, t.expert);
-                    load_weights(weights + BLOCK_BYTES / 2, &b_map, full, col + GROUP_COLS, k, t.expert);
+                    load_weights(weights + BOX_BYTES / 2, &b_map, full, col + GROUP_COLS, k, t.expert);
+                } else if (b % BOX_BLOCKS<B> == 0) {
+                    load_weights(weights, &b_map, full, k, col, t.expert);
                 }
                 for (int r = 0; r < half; r += box)
                     tile_load_shared(tokens + r * 128, map, full, k, row + r, (1 << CTAS) - 1);
@@ -485,45 +509,111 @@ __device__ __forceinline__ void store_finished(const weft_cuda_grouped &g, const
     }
 }
 
-/* One warpgroup's part of a tile: 64 columns of N rows. */
-template <bool BF16, bool TRANS_B, int N>
-__device__ __forceinline__ void make_tile(const weft_cuda_grouped &g, const Tile &t, uint32_t smem,
-                                          uint32_t rank, uint32_t consumer, Ring &ring)
+/* 64 of k, where the tokens of a block are `b`; partner of what is loaded: produce. */
+template <bool BF16, bool TRANS_B, int SUMS>
+__device__ __forceinline__ void multiply_block(float (&d)[SUMS], uint32_t weights, uint64_t b, int keep)
 {
-    constexpr int BLOCKS = N <= FEW_ROWS ? 2 : 1;
     constexpr uint32_t A_STEP = TRANS_B ? 32 : 2048;
-    int thread = threadIdx.x % 128, steps = (g.k + TILE_K * BLOCKS - 1) / (TILE_K * BLOCKS);
-    uint32_t last = 0;
-    float d[N / 2];
+    uint64_t a = operand(weights, 8192, 1024);
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++)
+        wgmma<BF16, !TRANS_B, 0>(d, a + kk * (A_STEP >> 4), b + kk * (32 >> 4), keep | kk);
+}
+
+/* Two weights, side by side in k, as they are multiplied: fp8's numbers are float16's and bfloat16's too. */
+template <bool BF16, Stored B> __device__ __forceinline__ uint32_t convert_pair(uint32_t address)
+{
+    uint16_t codes;
+    uint32_t halves;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(codes) : "r"(address) : "memory");
+    if constexpr (B == E4M3)
+        asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(codes));
+    else
+        asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(codes));
+    if constexpr (!BF16)
+        return halves;
+    __half2 two = *(__half2 *)&halves;
+    return narrow2(__low2float(two), __high2float(two), DTYPE_BF16);
+}
+
+/* 64 x 64 of the weights in a box, from the `half`th 64 of k on, as wgmma_held wants them. `row`: of the
+ * thread's first row and k, which lies in a swizzled line of 128 bytes. */
+template <bool BF16, Stored B>
+__device__ __forceinline__ void convert_block(uint32_t (&a)[16], uint32_t row, int half)
+{
+    uint32_t turn = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int kk = 0; kk < 4; kk++) {
+        uint32_t at = row + (((half * 4 + kk) ^ turn) << 4);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            a[4 * kk + i] = convert_pair<BF16, B>(at + i % 2 * 1024 + i / 2 * 8);
+    }
+}
+
+/* The sums of one warpgroup's part of a tile: 64 columns of N rows. */
+template <bool BF16, bool TRANS_B, Stored B, int N>
+__device__ __forceinline__ void sum_tile(const weft_cuda_grouped &g, float (&d)[N / 2], uint32_t smem,
+                                         uint32_t consumer, Ring &ring)
+{
+    constexpr int BLOCKS = blocks_of<B>(N);
+    constexpr uint32_t WEIGHTS_BYTES = BLOCKS / BOX_BLOCKS<B> * BOX_BYTES;
+    int thread = threadIdx.x % 128, lane = thread % 32,
+        steps = (g.k + TILE_K * BLOCKS - 1) / (TILE_K * BLOCKS);
+    /* who gives a stage back, to both CTAs' producers: of what a warp has read itself, each warp */
+    bool gives = (B == WHOLE ? thread : lane) < CTAS;
+    uint32_t last = 0, held[2][16];
     if (steps == 0) {
 #pragma unroll
         for (int j = 0; j < N / 2; j++)
             d[j] = 0;
     }
     for (int s = 0; s < steps; s++) {
-        uint32_t at = smem + ring.stage * STAGE_BYTES;
+        uint32_t at = smem + ring.stage * STAGE_BYTES, mine = at + consumer * (BOX_BYTES / 2);
         bar_wait(smem + Layout::full + 8 * ring.stage, ring.phase);
-        wgmma_begin();
+        if constexpr (B == WHOLE)
+            wgmma_begin();
 #pragma unroll
         for (int block = 0; block < BLOCKS; block++) {
-            uint64_t a = operand(at + block * BLOCK_BYTES + consumer * (BLOCK_BYTES / 2), 8192, 1024);
-            uint64_t b = operand(at + BLOCKS * BLOCK_BYTES + block * (FEW_ROWS * 2 * TILE_K), 8192, 1024);
+            uint64_t b = operand(at + WEIGHTS_BYTES + block * (N * 2 * TILE_K), 8192, 1024);
+            uint32_t weights = mine + block / BOX_BLOCKS<B> * BOX_BYTES;
+            if constexpr (B == WHOLE) {
+                multiply_block<BF16, TRANS_B>(d, weights, b, s | block);
+            } else {
+                uint32_t row = weights + (thread / 32 * 16 + lane / 4) * 128 + lane % 4 * 2;
+                convert_block<BF16, B>(held[block % 2], row, block % 2);
+                wgmma_begin();
 #pragma unroll
-            for (int kk = 0; kk < 4; kk++)
-                wgmma<BF16, !TRANS_B, 0>(d, a + kk * (A_STEP >> 4), b + kk * (32 >> 4), s | block | kk);
+                for (int kk = 0; kk < 4; kk++)
+                    wgmma_held<BF16>(d, held[block % 2] + 4 * kk, b + kk * (32 >> 4), s | block | kk);
+                wgmma_commit();
+                wgmma_wait<1>(); /* what the block before was held in is free */
+                if (block == 0 && s && gives)
+                    bar_arrive_at(last, lane);
+            }
         }
-        wgmma_commit();
-        if (s) { /* the step before has been read: give its stage back to both CTAs' producers */
-            wgmma_wait<1>();
-            if (thread < CTAS)
-                bar_arrive_at(last, thread);
+        if constexpr (B == WHOLE) {
+            wgmma_commit();
+            if (s) { /* the step before has been read */
+                wgmma_wait<1>();
+                if (gives)
+                    bar_arrive_at(last, lane);
+            }
         }
         last = smem + Layout::empty + 8 * ring.stage;
         ring.next();
     }
     wgmma_wait<0>();
-    if (steps && thread < CTAS)
-        bar_arrive_at(last, thread);
+    if (steps && gives)
+        bar_arrive_at(last, lane);
+}
+
+template <bool BF16, bool TRANS_B, Stored B, int N>
+__device__ __forceinline__ void make_tile(const weft_cuda_grouped &g, const Tile &t, uint32_t smem,
+                                          uint32_t rank, uint32_t consumer, Ring &ring)
+{
+    float d[N / 2];
+    sum_tile<BF16, TRANS_B, B, N>(g, d, smem, consumer, ring);
     int col = t.col + (int)rank * CTA_COLS + (int)consumer * GROUP_COLS;
     uint32_t staging = smem + Layout::staging + consumer * STAGING_BYTES;
     constexpr int NARROW = BF16 ? DTYPE_BF16 : DTYPE_F16;
@@ -535,7 +625,7 @@ __device__ __forceinline__ void make_tile(const weft_cuda_grouped &g, const Tile
         store_finished(g, t, d, col, staging, consumer);
 }
 
-template <bool BF16, bool TRANS_B>
+template <bool BF16, bool TRANS_B, Stored B>
 __device__ void consume(const weft_cuda_grouped &g, uint32_t smem, uint32_t rank, uint32_t consumer)
 {
     Ring ring;
@@ -546,28 +636,30 @@ __device__ void consume(const weft_cuda_grouped &g, uint32_t smem, uint32_t rank
             return;
         switch (t.width) {
         case 16:
-            make_tile<BF16, TRANS_B, 16>(g, t, smem, rank, consumer, ring);
+            make_tile<BF16, TRANS_B, B, 16>(g, t, smem, rank, consumer, ring);
             break;
         case 32:
-            make_tile<BF16, TRANS_B, 32>(g, t, smem, rank, consumer, ring);
+            make_tile<BF16, TRANS_B, B, 32>(g, t, smem, rank, consumer, ring);
             break;
         case 64:
-            make_tile<BF16, TRANS_B, 64>(g, t, smem, rank, consumer, ring);
+            make_tile<BF16, TRANS_B, B, 64>(g, t, smem, rank, consumer, ring);
             break;
         case 128:
-            make_tile<BF16, TRANS_B, 128>(g, t, smem, rank, consumer, ring);
-            break;
-        case 192:
-            make_tile<BF16, TRANS_B, 192>(g, t, smem, rank, consumer, ring);
+            make_tile<BF16, TRANS_B, B, 128>(g, t, smem, rank, consumer, ring);
             break;
         default:
-            make_tile<BF16, TRANS_B, 256>(g, t, smem, rank, consumer, ring);
+            if constexpr (B == WHOLE) {
+                if (t.width == 192)
+                    make_tile<BF16, TRANS_B, B, 192>(g, t, smem, rank, consumer, ring);
+                else
+                    make_tile<BF16, TRANS_B, B, 256>(g, t, smem, rank, consumer, ring);
+            }
             break;
         }
     }
 }
 
-template <bool BF16, bool TRANS_B>
+template <bool BF16, bool TRANS_B, Stored B>
 __device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const TensorMap &b_map,
                                          const TensorMap &few_map, const TensorMap &many_map)
 {
@@ -577,7 +669,7 @@ __device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const Tenso
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
             bar_init(smem + Layout::full + 8 * s, 1);
-            bar_init(smem + Layout::empty + 8 * s, 2 * CTAS);
+            bar_init(smem + Layout::empty + 8 * s, (B == WHOLE ? 2 : 8) * CTAS); /* sum_tile: who gives */
         }
         bar_init(smem + Layout::taken, 1);
         bar_init(smem + Layout::read, READERS * CTAS);
@@ -592,12 +684,12 @@ __device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const Tenso
     if (group == 0) {
         registers_shrink<REGISTERS_FEW>();
         if (threadIdx.x == 0)
-            produce<TRANS_B>(g, b_map, few_map, many_map, smem, rank);
+            produce<TRANS_B, B>(g, b_map, few_map, many_map, smem, rank);
         else if (warp == 1 && rank == 0)
-            hand_out(g, smem);
+            hand_out<B>(g, smem);
     } else {
         registers_grow<REGISTERS_MANY>();
-        consume<BF16, TRANS_B>(g, smem, rank, group - 1);
+        consume<BF16, TRANS_B, B>(g, smem, rank, group - 1);
     }
     __syncwarp();
     cluster_sync(); /* what one CTA tells the other must find it there */
@@ -605,16 +697,23 @@ __device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const Tenso
 
 } // namespace
 
-#define WEFT_GROUPED(NAME, BF16, TRANS_B)                                                                    \
+#define WEFT_GROUPED(NAME, BF16, TRANS_B, B)                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CTAS, 1, 1)                    \
         weft_grouped_##NAME(                                                                                 \
             const __grid_constant__ weft_cuda_grouped g, const __grid_constant__ TensorMap b_map,            \
             const __grid_constant__ TensorMap few_map, const __grid_constant__ TensorMap many_map)           \
     {                                                                                                        \
-        multiply<BF16, TRANS_B>(g, b_map, few_map, many_map);                                                \
+        multiply<BF16, TRANS_B, B>(g, b_map, few_map, many_map);                                             \
     }
 
-WEFT_GROUPED(bf16_n, true, false)
-WEFT_GROUPED(bf16_t, true, true)
-WEFT_GROUPED(f16_n, false, false)
-WEFT_GROUPED(f16_t, false, true)
+#ifdef WEFT_CUDA_STORED
+WEFT_GROUPED(bf16_e4m3, true, true, E4M3)
+WEFT_GROUPED(bf16_e5m2, true, true, E5M2)
+WEFT_GROUPED(f16_e4m3, false, true, E4M3)
+WEFT_GROUPED(f16_e5m2, false, true, E5M2)
+#else
+WEFT_GROUPED(bf16_n, true, false, WHOLE)
+WEFT_GROUPED(bf16_t, true, true, WHOLE)
+WEFT_GROUPED(f16_n, false, false, WHOLE)
+WEFT_GROUPED(f16_t, false, true, WHOLE)
+#endif

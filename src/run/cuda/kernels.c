@@ -44,3 +44,4 @@ EMBED(weft_cuda_kernels_bf16_link, "bf16_link");
 EMBED(weft_cuda_kernels_bf16_224_link, "bf16_224_link");
 EMBED(weft_cuda_kernels_bf16_128_link, "bf16_128_link");
 EMBED(weft_cuda_kernels_grouped, "grouped");
+EMBED(weft_cuda_kernels_grouped_stored, "grouped_stored");

@@ -1,6 +1,6 @@
 /*
  * wgmma of 64 x N x 16 (of fp8: x 32) on a warpgroup, for the widths N that the kernels use: both operands in
- * shared memory, N / 2 sums of a thread in registers.
+ * shared memory, or A in registers, and N / 2 sums of a thread in registers.
  */
 #ifndef WEFT_RUN_CUDA_WGMMA_CUH
 #define WEFT_RUN_CUDA_WGMMA_CUH
@@ -112,6 +112,32 @@ WEFT_WGMMA_OF(80, "160", "%80", "%81", "%82", "%83", "%84")
 WEFT_WGMMA_OF(96, "192", "%96", "%97", "%98", "%99", "%100")
 WEFT_WGMMA_OF(112, "224", "%112", "%113", "%114", "%115", "%116")
 WEFT_WGMMA_OF(128, "256", "%128", "%129", "%130", "%131", "%132")
+
+/* A in registers, of which a thread has those of rows lane / 4 and lane / 4 + 8 of its warp's sixteen: {a[0],
+ * a[1]} k 2 (lane % 4) and the next of either row, {a[2], a[3]} the same eight further. They stay as they are
+ * until the group has been waited for. B has k along memory. */
+#define WEFT_WGMMA_HELD(TYPE, SUMS, N, A0, A1, A2, A3, B, KEEP)                                              \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " KEEP ", 0;\n"                                           \
+                 "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" WEFT_SUMS_##SUMS        \
+                 "}, {" A0 ", " A1 ", " A2 ", " A3 "}, " B ", p, 1, 1, 0;\n}\n"                              \
+                 : WEFT_SUM_OPERANDS_##SUMS                                                                  \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep))
+
+#define WEFT_WGMMA_HELD_OF(SUMS, N, ...)                                                                     \
+    template <bool BF16>                                                                                     \
+    static __device__ __forceinline__ void wgmma_held(float(&d)[SUMS], const uint32_t *a, uint64_t b,        \
+                                                      int keep)                                              \
+    {                                                                                                        \
+        if constexpr (BF16)                                                                                  \
+            WEFT_WGMMA_HELD("bf16", SUMS, N, __VA_ARGS__);                                                   \
+        else                                                                                                 \
+            WEFT_WGMMA_HELD("f16", SUMS, N, __VA_ARGS__);                                                    \
+    }
+
+WEFT_WGMMA_HELD_OF(8, "16", "%8", "%9", "%10", "%11", "%12", "%13")
+WEFT_WGMMA_HELD_OF(16, "32", "%16", "%17", "%18", "%19", "%20", "%21")
+WEFT_WGMMA_HELD_OF(32, "64", "%32", "%33", "%34", "%35", "%36", "%37")
+WEFT_WGMMA_HELD_OF(64, "128", "%64", "%65", "%66", "%67", "%68", "%69")
 
 /* One step of 64 x 128 x 32 of fp8; both operands have k along memory. */
 #define WEFT_WGMMA_FP8(TYPE)                                                                                 \

@@ -5,6 +5,9 @@
  * hold. With --torch also beside torch._grouped_mm, in a process of its own, after them, on weights n x k.
  * The bound is what must go through memory at the rate of a copy: few rows can come near it, many cannot.
  *
+ * With --weights the grouped products read weights that are stored as fp8, n x k, and multiply by a factor
+ * for every column; cuBLAS still has them in the products' type.
+ *
  * Outputs are poisoned first; every element must have been written, and some of each expert are compared with
  * sums in double.
  */
@@ -27,9 +30,9 @@ enum { CALLS = 4, GRAPHS = 15, EXPERTS_MOST = 1024, SHIFT = 64, SAMPLES = 3 };
 /* One product of all experts: D = A B, rows of A by expert. */
 typedef struct product {
     const char *name;
-    CUdeviceptr a, b, d;
-    const char *host_a, *host_b; /* B of expert e begins e * SHIFT elements into host_b */
-    int64_t n, k;                /* of B: n counts gates and ups */
+    CUdeviceptr a, b, stored, d; /* stored: B of the grouped product */
+    const char *host_a;
+    int64_t n, k; /* of B: n counts gates and ups */
     bool gated;
 } product;
 
@@ -39,15 +42,16 @@ typedef struct expert_bench {
     report report;
     int experts;
     int64_t hidden, inter, rows; /* rows: of each expert */
-    weft_dtype dtype;
+    weft_dtype dtype, weights;   /* weights: as they are stored */
     CUstream stream;
     CUevent begin, end;
-    CUdeviceptr offset, counter, loop_d;
+    CUdeviceptr offset, counter, loop_d, factors;
     cublas_peer peer;
     bool has_peer;
     interpreter torch;
     double copy_bytes_per_us;
-    char *pool; /* random elements on the host */
+    float factor;        /* of every column */
+    char *pool, *stored; /* random elements on the host: B of expert e begins e * SHIFT of them into it */
 } expert_bench;
 
 static const report_column columns[] = {{"experts", "experts", REPORT_PLAIN, 8},
@@ -67,6 +71,11 @@ static const report_column columns[] = {{"experts", "experts", REPORT_PLAIN, 8},
 
 /* ---- what is timed ------------------------------------------------------------------------------------- */
 
+static bool is_stored(const expert_bench *b)
+{
+    return b->weights != b->dtype;
+}
+
 static int run_grouped(expert_bench *b, const product *p)
 {
     weft_grouped_args args;
@@ -77,10 +86,15 @@ static int run_grouped(expert_bench *b, const product *p)
     weft_grouped_args_init(&args, b->dtype, b->experts, b->experts * b->rows, n, p->k);
     args.offset = (const int64_t *)(uintptr_t)b->offset;
     args.a = (const void *)(uintptr_t)p->a;
-    args.b = (const void *)(uintptr_t)p->b;
+    args.b = (const void *)(uintptr_t)p->stored;
     args.d = (void *)(uintptr_t)p->d;
     args.lda = p->k;
-    args.ldb = p->n;
+    args.ldb = is_stored(b) ? p->k : p->n;
+    if (is_stored(b)) {
+        args.b_dtype = b->weights;
+        args.transb = 1;
+        args.col_scale = (const float *)(uintptr_t)b->factors;
+    }
     args.ldd = n;
     args.stride_b = p->n * p->k;
     args.act = p->gated ? WEFT_ACT_SILU_GATED : WEFT_ACT_NONE;
@@ -164,8 +178,9 @@ static double sum_of(const expert_bench *b, const product *p, int64_t row, int64
 
     for (int64_t i = 0; i < p->k; i++)
         sum += weft_element_get(b->dtype, p->host_a, (size_t)(row * p->k + i)) *
-               weft_element_get(b->dtype, p->host_b, (size_t)(e * SHIFT + i * p->n + column));
-    return sum;
+               weft_element_get(b->weights, b->stored,
+                                (size_t)(e * SHIFT + (is_stored(b) ? column * p->k + i : i * p->n + column)));
+    return sum * (double)b->factor;
 }
 
 static int check(expert_bench *b, const product *p, bool *ok)
@@ -244,12 +259,14 @@ static void print_row(expert_bench *b, const product *p, report_stats weft, repo
 {
     report *r = &b->report;
     double rows = (double)b->experts * (double)b->rows, n = (double)p->n, k = (double)p->k;
-    double bytes = 2 * (b->experts * n * k + rows * k + rows * (p->gated ? n / 2 : n));
+    double bytes = b->experts * n * k * (double)weft_dtype_size(b->weights) +
+                   2 * (rows * k + rows * (p->gated ? n / 2 : n));
 
     report_text(r, "op", "moe");
     report_text(r, "backend", "cuda");
     report_int(r, "ranks", 1);
     report_text(r, "dtype", "%s", weft_dtype_name(b->dtype));
+    report_text(r, "weights", "%s", weft_dtype_name(b->weights));
     report_int(r, "experts", b->experts);
     report_int(r, "hidden", b->hidden);
     report_int(r, "inter", b->inter);
@@ -304,18 +321,25 @@ static int upload(expert_bench *b, CUdeviceptr to, const void *from, size_t byte
     return 0;
 }
 
-/* Weights of every expert: the pool, from another place on for each. */
-static int upload_weights(expert_bench *b, CUdeviceptr to)
+/* `count` weights of every expert: the pool, from another place on for each. */
+static int upload_pool(expert_bench *b, CUdeviceptr to, const char *pool, weft_dtype dtype, int64_t count)
 {
-    int64_t count = 2 * b->hidden * b->inter;
+    size_t size = weft_dtype_size(dtype);
 
     for (int64_t e = 0; e < b->experts; e++)
-        if (upload(b, to + (size_t)(e * count) * 2, b->pool + e * SHIFT * 2, (size_t)count * 2))
+        if (upload(b, to + (size_t)(e * count) * size, pool + (size_t)(e * SHIFT) * size,
+                   (size_t)count * size))
             return 1;
     return 0;
 }
 
-static int measure_rows(expert_bench *b, CUdeviceptr weights, char *x)
+static int upload_weights(expert_bench *b, CUdeviceptr weights, CUdeviceptr stored, int64_t count)
+{
+    return upload_pool(b, weights, b->pool, b->dtype, count) ||
+           (is_stored(b) && upload_pool(b, stored, b->stored, b->weights, count));
+}
+
+static int measure_rows(expert_bench *b, CUdeviceptr weights, CUdeviceptr stored, char *x)
 {
     int64_t offset[EXPERTS_MOST + 1], total = b->experts * b->rows;
     int64_t widest = b->hidden > b->inter ? b->hidden : b->inter;
@@ -328,21 +352,17 @@ static int measure_rows(expert_bench *b, CUdeviceptr weights, char *x)
     TRY(cuMemAlloc(&d, (size_t)(total * widest) * 2));
     TRY(cuMemAlloc(&b->loop_d, (size_t)(total * 2 * widest) * 2));
     const product products[2] = {
-        {"gate+up", a, weights, d, x, b->pool, 2 * b->inter, b->hidden, true},
-        {"down", a, weights, d, x, b->pool, b->hidden, b->inter, false},
+        {"gate+up", a, weights, stored, d, x, 2 * b->inter, b->hidden, true},
+        {"down", a, weights, stored, d, x, b->hidden, b->inter, false},
     };
     status = upload(b, a, x, (size_t)(total * widest) * 2) ||
              upload(b, b->offset, offset, ((size_t)b->experts + 1) * sizeof(offset[0]));
     for (int i = 0; i < 2 && !status; i++) {
-        if (i == 1) /* its matrices are half as large: packed anew */
-            for (int64_t e = 0; e < b->experts && !status; e++)
-                status = upload(b, weights + (size_t)(e * b->hidden * b->inter) * 2, b->pool + e * SHIFT * 2,
-                                (size_t)(b->hidden * b->inter) * 2);
+        /* the matrices of down are half as large: packed anew */
+        status = upload_weights(b, weights, stored, (2 - i) * b->hidden * b->inter);
         if (!status)
             status = measure_product(b, &products[i]);
     }
-    if (!status)
-        status = upload_weights(b, weights);
     TRY(cuMemFree(a));
     TRY(cuMemFree(d));
     TRY(cuMemFree(b->loop_d));
@@ -367,6 +387,20 @@ static int measure_copy(expert_bench *b, CUdeviceptr memory, size_t bytes)
     return 0;
 }
 
+/* The factor of every column of all experts. */
+static int upload_factors(expert_bench *b, int64_t count)
+{
+    float *all = malloc((size_t)count * sizeof(float));
+    int status = !all;
+
+    for (int64_t i = 0; i < count && all; i++)
+        all[i] = b->factor;
+    TRY(cuMemAlloc(&b->factors, (size_t)count * sizeof(float)));
+    status = status || upload(b, b->factors, all, (size_t)count * sizeof(float));
+    free(all);
+    return status;
+}
+
 static int measure(expert_bench *b, int64_t rows)
 {
     static const int64_t usual[] = {16, 64, 256, 1024};
@@ -376,11 +410,12 @@ static int measure(expert_bench *b, int64_t rows)
     double scale = 2 / sqrt((double)widest);
     char *x = malloc((size_t)x_count * 2);
     uint64_t state = 88172645463325252u;
-    CUdeviceptr weights;
+    CUdeviceptr weights, stored;
     int status;
 
     b->pool = malloc((size_t)count * 2);
-    if (!b->pool || !x) {
+    b->stored = is_stored(b) ? malloc((size_t)count) : b->pool;
+    if (!b->pool || !b->stored || !x) {
         free(x);
         fprintf(stderr, "weft bench: no memory for the weights\n");
         return 1;
@@ -389,6 +424,8 @@ static int measure(expert_bench *b, int64_t rows)
         state = state * 6364136223846793005u + 1442695040888963407u;
         double value = ((double)(state >> 40) * 0x1p-24 - 0.5) * 2;
 
+        if (i < count && is_stored(b))
+            weft_element_set(b->weights, b->stored, (size_t)i, value);
         if (i < count)
             weft_element_set(b->dtype, b->pool, (size_t)i, value * scale);
         else
@@ -398,26 +435,36 @@ static int measure(expert_bench *b, int64_t rows)
     TRY(cuEventCreate(&b->begin, CU_EVENT_DEFAULT));
     TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
     TRY(cuMemAlloc(&weights, (size_t)(b->experts * weights_each) * 2));
+    stored = weights;
+    b->factor = 1;
+    if (is_stored(b)) {
+        b->factor = (float)scale;
+        TRY(cuMemAlloc(&stored, (size_t)(b->experts * weights_each)));
+        status = upload_factors(b, b->experts * (2 * b->inter > b->hidden ? 2 * b->inter : b->hidden));
+        if (status)
+            return status;
+    }
     TRY(cuMemAlloc(&b->offset, (EXPERTS_MOST + 1) * sizeof(int64_t)));
     TRY(cuMemAlloc(&b->counter, 2 * sizeof(uint32_t)));
     TRY(cuMemsetD8Async(b->counter, 0, 2 * sizeof(uint32_t), b->stream));
     status = measure_copy(b, weights, (size_t)(b->experts * weights_each) * 2);
     report_note(&b->report,
-                "experts of %s, one rank with the whole GPU, on %s; a copy in memory moves %.0f GB/s",
-                weft_dtype_name(b->dtype), b->device.name, b->copy_bytes_per_us * 1e-3);
+                "experts of %s%s%s, one rank with the whole GPU, on %s; a copy in memory moves %.0f GB/s",
+                weft_dtype_name(b->dtype), is_stored(b) ? ", weights stored as " : "",
+                is_stored(b) ? weft_dtype_name(b->weights) : "", b->device.name, b->copy_bytes_per_us * 1e-3);
     report_note(
         &b->report, REPORT_TIME_LEGEND
         "; H elements a row, inter of them between the products, rows of each expert; grouped: all\nexperts "
         "in one call; memory: what must pass it, at the rate of a copy; cuBLAS loop: one expert after "
         "another;\n"
         "ratio: the time before it ÷ grouped");
-    if (!status)
-        status = upload_weights(b, weights);
     for (int i = 0; i < (rows ? 1 : 4) && !status; i++) {
         b->rows = rows ? rows : usual[i];
-        status = measure_rows(b, weights, x);
+        status = measure_rows(b, weights, stored, x);
     }
     free(x);
+    if (is_stored(b))
+        free(b->stored);
     free(b->pool);
     return status;
 }
@@ -427,7 +474,8 @@ int bench_cuda_experts(const weft_options *options, const bench_moe_choice *choi
     expert_bench b = {.experts = choice->experts,
                       .hidden = choice->shape[0].hidden,
                       .inter = choice->inter,
-                      .dtype = choice->dtype};
+                      .dtype = choice->dtype,
+                      .weights = choice->weights};
     weft_error_text none;
     int status, closed;
 

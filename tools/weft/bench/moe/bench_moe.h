@@ -23,6 +23,7 @@ typedef struct bench_moe_choice {
     weft_moe_wire wire;
     int experts;         /* with inter: of a rank */
     int64_t inter, rows; /* 0: rounds; 0: several numbers of rows */
+    weft_dtype weights;  /* with inter: dtype, or the fp8 that they are stored as */
 } bench_moe_choice;
 
 /* What GPUs can be asked for: 0, or 2 after a line on standard error. */

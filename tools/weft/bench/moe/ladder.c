@@ -20,6 +20,7 @@
 
 static moe_asked asked;
 static int64_t asked_rows;
+static const char *asked_weights;
 
 const options_flag bench_moe_flags[] = {
     MOE_FLAGS(
@@ -30,6 +31,8 @@ const options_flag bench_moe_flags[] = {
         "(default 8) on each rank; with --backend cuda: of one rank, on the whole GPU, beside cuBLAS"),
     {"--rows", "R", OPTIONS_INT, &asked_rows, NULL, 1, 1 << 20, "moe",
      "rows of each expert, with --inter (default 8 to 512, on a GPU 16 to 1024)"},
+    {"--weights", "T", OPTIONS_TEXT, &asked_weights, NULL, 0, 0, "moe",
+     "with --inter on a GPU: weights stored as fp8_e4m3 or fp8_e5m2, with a factor for every column"},
     {0},
 };
 
@@ -441,6 +444,7 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
 {
     const char *impl = options->impl;
     bool known = !impl || strcmp(impl, "all") == 0 || strcmp(impl, "auto") == 0;
+    weft_dtype stored;
 
     for (int i = 0; i < 4; i++)
         known = known || strcmp(impl, ladder[i].name) == 0;
@@ -465,6 +469,11 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
             text, bytes,
             "--threads %lld: a round runs on one thread of a rank; threads share the products of --inter",
             (long long)options->threads);
+    else if (asked_weights && (!asked.inter || !options->cuda))
+        snprintf(text, bytes, "--weights %s: stored weights are measured with --inter and --backend cuda",
+                 asked_weights);
+    else if (asked_weights && (weft_dtype_parse(asked_weights, &stored) || !weft_dtype_is_fp8(stored)))
+        snprintf(text, bytes, "--weights %s: weights are stored as fp8_e4m3 or fp8_e5m2", asked_weights);
     else if (asked_rows && !asked.inter)
         snprintf(text, bytes, "--rows %lld: the rows of an expert count with --inter only",
                  (long long)asked_rows);
@@ -499,6 +508,8 @@ int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
                                  .rows = asked_rows};
     find_fault(options, &shape, choice->dtype, fault, sizeof fault);
     choice->ladder = strcmp(choice->impl, "fused") != 0;
+    if (!asked_weights || weft_dtype_parse(asked_weights, &choice->weights))
+        choice->weights = choice->dtype;
     if (!fault[0] && asked.skew > 0)
         snprintf(fault, sizeof fault, "--backend cuda measures rounds of moe without --skew");
     if (!fault[0] && choice->ladder && choice->wire != WEFT_MOE_WIRE_GIVEN)
