@@ -9,8 +9,10 @@
 #include "core/round.h"
 #include "gemm/gemm.h"
 
-/* Of B, that a core still has when its next tile needs them again. */
-enum { WEFT_GEMM_KEEPS_B_BYTES = 512 << 10 };
+enum {
+    WEFT_GEMM_KEEPS_B_BYTES = 512 << 10, /* of B, that a core still has when its next tile needs them again */
+    WEFT_GEMM_PLACE_ROWS = 8             /* rows that kernels read a B for where it lies, at most */
+};
 
 /* Time in any unit: of a multiplication inside a full micro-tile, and of an element that is moved. */
 typedef struct weft_gemm_rates {
@@ -35,7 +37,7 @@ typedef struct weft_gemm_cost {
 static inline weft_gemm_b weft_gemm_b_of(int64_t rows, int64_t mr, bool packed, bool same_as_before,
                                          double bytes)
 {
-    if (!packed && rows > mr)
+    if (!packed && (rows > mr || rows > WEFT_GEMM_PLACE_ROWS))
         return WEFT_GEMM_PACKS_B;
     return same_as_before && bytes <= WEFT_GEMM_KEEPS_B_BYTES ? WEFT_GEMM_HAS_B : WEFT_GEMM_STREAMS_B;
 }

@@ -175,11 +175,13 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
 
         before = 0;
         for (double round = 1; round <= rounds + 1 && before < columns; round++) {
-            double across = round > rounds ? (double)columns
-                                           : floor(round * e->steps * p->tuning.workers / rows_of_tiles);
+            /* Rows of tiles that are more than so many rounds by themselves have all columns. */
+            double across = round > rounds
+                                ? (double)columns
+                                : fmax(1, floor(round * e->steps * p->tuning.workers / rows_of_tiles));
             grid g = {.down = down, .across = least((int64_t)fmin(across, (double)columns), columns)};
 
-            if (g.across < 1 || g.across == before ||
+            if (g.across == before ||
                 (rows_of_tiles * (double)g.across < (double)tiles_wanted && g.across < columns))
                 continue;
             before = g.across;

@@ -40,6 +40,8 @@ enum {
 
 static weft_machine machine;
 static weft_gemm_steps steps;
+static const weft_gemm_steps amx = {
+    .mr = 32, .nr = 32, .k_step = 32, .m_tile = 256, .n_tile = 256, .k_tile = 256};
 
 static weft_problem problem_of(weft_op op, weft_schedule schedule, const layer *of, int64_t m, int world,
                                int threads)
@@ -345,7 +347,6 @@ static void one_worker_keeps_large_tiles(void)
 {
     const layer odd = {"odd", false, 1479, 22};
     weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_TWO_LEVEL, &odd, 1683, 5, 1);
-    weft_gemm_steps amx = {.mr = 32, .nr = 32, .k_step = 32, .m_tile = 256, .n_tile = 256, .k_tile = 256};
 
     weft_plan_tiles(&p, 5, &amx);
     CHECK(weft_divide_up(1683, p.tuning.tile_m) * weft_divide_up(1479, p.tuning.tile_n) <= 64);
@@ -363,6 +364,32 @@ static void cut_rows_share_a_packed_b(void)
         p.tuning.tile_m = cut ? 2 * steps.mr : 0;
         weft_plan_tiles(&p, 2, &steps);
         CHECK_INT(p.b_form, cut ? WEFT_B_PACK_IN_RUN : WEFT_B_PLAIN);
+    }
+}
+
+/* Rows of tiles that are many rounds by themselves keep their columns: narrow tiles would each pack A again.
+ */
+static void few_workers_keep_wide_tiles(void)
+{
+    const layer odd = {"odd", true, 3072, 8192};
+    weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, &odd, 4096, 3, 2);
+
+    weft_plan_tiles(&p, 3, &amx);
+    CHECK_INT(weft_divide_up(p.n / 3, p.tuning.tile_n), 1);
+}
+
+/* A B that lies as the caller has it is packed by every tile of rows but the smallest: columns are cut, not
+ * rows, also where a micro-tile has as many. */
+static void a_plain_b_is_packed_once(void)
+{
+    const layer small = {"small", false, 896, 517};
+
+    for (int threads = 2; threads <= 28; threads *= threads == 4 ? 7 : 2) { /* which divide its panels */
+        weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, &small, 100, 2, threads);
+
+        p.b_form = WEFT_B_PLAIN;
+        weft_plan_tiles(&p, 2, &amx);
+        CHECK(p.tuning.tile_m >= p.m);
     }
 }
 
@@ -436,6 +463,8 @@ int main(void)
     one_worker_has_whole_micro_tiles();
     one_worker_keeps_large_tiles();
     cut_rows_share_a_packed_b();
+    few_workers_keep_wide_tiles();
+    a_plain_b_is_packed_once();
     collectives_use_the_team();
     starts_are_not_bought();
     llama_layers();
