@@ -159,10 +159,9 @@ WEFT_API weft_status weft_id_create(weft_id *id);
 WEFT_API weft_status weft_group_create(const weft_id *id, int rank, int size, weft_group **group);
 
 /* The same where the members can gather: the function, called once on each, puts the `bytes` bytes at `mine`
- * of every rank into `all`, rank by rank, and returns 0, as MPI_Allgather does. A rank of this machine that
- * ends between that and the group is named to the others at once. */
+ * of every rank into `all`, rank by rank, and returns 0, as MPI_Allgather does. */
 typedef int (*weft_allgather_fn)(void *context, const void *mine, size_t bytes, void *all);
-
+/* A rank of this machine that ends behind its all-gather is named to those who would wait for it, at once. */
 WEFT_API weft_status weft_group_create_from(weft_allgather_fn allgather, void *context, int rank, int size,
                                             weft_group **group);
 

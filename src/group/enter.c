@@ -1,10 +1,10 @@
 #include "group/enter.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include "group/rendezvous.h"
 #include "group/sync.h"
 #include "net/meet.h"
+#include "net/secret.h"
 
 enum {
     ENTER_POLL_NS = 200000,
@@ -32,7 +33,7 @@ static _Atomic int worlds_entered; /* by weft_init, so far */
 /* What an id holds. The rest is room for where to go when ranks are on other machines. */
 typedef struct id_form {
     char magic[8];
-    unsigned char name[16];
+    unsigned char name[WEFT_PRESENCE_BYTES];
     unsigned char token[WEFT_TOKEN_BYTES];
 } id_form;
 
@@ -42,11 +43,15 @@ _Static_assert(sizeof(id_form) <= sizeof(weft_id), "an id holds its form");
 
 /* What a rank gives to the all-gather of weft_group_create_from. */
 typedef struct offer {
-    weft_id id;                                  /* rank 0's counts */
-    unsigned char presence[WEFT_PRESENCE_BYTES]; /* the rank is there under it until it is in */
-    uint64_t node;                               /* a name of it */
+    weft_id id;    /* rank 0's counts; each is present under the name in its own until it is in */
+    uint64_t node; /* a name of it */
     int32_t rank, size, status, pid;
 } offer;
+
+static const unsigned char *name_in(const weft_id *id)
+{
+    return id->bytes + offsetof(id_form, name);
+}
 
 /* What a rank knows when it comes to enter a world. */
 typedef struct bootstrap {
@@ -194,7 +199,7 @@ static int find_ended(const weft_segment *segment, const bootstrap *b)
 {
     for (int rank = 0; rank < b->size; rank++)
         if (b->offers[rank].node == b->offers[b->rank].node && !is_in(segment, rank) &&
-            weft_presence_ended(b->offers[rank].presence) && !is_in(segment, rank))
+            weft_presence_ended(name_in(&b->offers[rank].id)) && !is_in(segment, rank))
             return rank;
     return -1;
 }
@@ -346,7 +351,7 @@ static weft_status enter_here(bootstrap *b, weft_world **world_out, weft_group *
 
     b->connection = -1;
     if (b->offers)
-        b->rendezvous.presence = b->offers[b->leader].presence;
+        b->rendezvous.presence = name_in(&b->offers[b->leader].id);
     if (b->rank == b->leader && b->fd < 0) { /* first, so that whatever fails can be told */
         status = weft_host_open(&b->rendezvous, b->size, &b->host, error);
         if (status != WEFT_OK)
@@ -472,31 +477,13 @@ void weft_enter_forget(const weft_group *group)
 
 /* ---- ids ------------------------------------------------------------------------------------------ */
 
-static weft_status draw(unsigned char *into, size_t left, weft_error_text *error)
-{
-    while (left > 0) {
-        ssize_t got = getrandom(into, left, 0);
-
-        if (got < 0 && errno != EINTR)
-            return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot get random bytes: %s", strerror(errno));
-        if (got > 0) {
-            into += got;
-            left -= (size_t)got;
-        }
-    }
-    return WEFT_OK;
-}
-
 weft_status weft_enter_make_id(weft_id *id, weft_error_text *error)
 {
     id_form form;
-    weft_status status = draw(form.name, sizeof(form.name), error);
 
     memset(id, 0, sizeof(*id));
-    if (status == WEFT_OK)
-        status = draw(form.token, sizeof(form.token), error);
-    if (status != WEFT_OK)
-        return status;
+    if (!weft_random(form.name, sizeof(form.name)) || !weft_random(form.token, sizeof(form.token)))
+        return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot get random bytes: %s", strerror(errno));
     memcpy(form.magic, id_magic, sizeof(form.magic));
     memcpy(id->bytes, &form, sizeof(form));
     return WEFT_OK;
@@ -591,9 +578,7 @@ weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int 
         *error = *refusal;
     status = refusal ? refusal->status : weft_enter_make_id(&mine.id, error);
     if (status == WEFT_OK)
-        status = draw(mine.presence, sizeof(mine.presence), error);
-    if (status == WEFT_OK)
-        status = weft_presence_open(mine.presence, &presence, error);
+        status = weft_presence_open(name_in(&mine.id), &presence, error);
     mine.status = (int32_t)status;
     if (status == WEFT_OK) {
         status = gather_by_callback(&by, &mine, sizeof(mine), all, error);
