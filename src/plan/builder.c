@@ -165,15 +165,12 @@ int64_t weft_builder_staged_chunks(const weft_builder *builder, int rank)
     return rows && cols ? weft_divide_up(extent, builder->staged.chunk) : 0;
 }
 
-int64_t weft_builder_staged_of(const weft_builder *builder, int rank, int64_t place)
+int64_t weft_builder_staged_of(const weft_builder *builder, int rank, int place)
 {
     const weft_staged *s = &builder->staged;
     int64_t chunks = builder->part.operands[s->operand].batch * weft_builder_staged_chunks(builder, rank);
-    int64_t left = s->together ? chunks - place * s->together : chunks + s->lanes - 1 - place;
 
-    if (left <= 0)
-        return 0;
-    return !s->together ? left / s->lanes : left < s->together ? left : s->together;
+    return (chunks + s->places - 1 - place) / s->places;
 }
 
 /* What a peer has, read where it has staged it. Of the chunks that one lane copies the last says it for all.
@@ -189,13 +186,13 @@ static weft_region read_staged(weft_builder *builder, weft_region region)
         return region;
     first = before + begin / s->chunk;
     last = before + (begin + count - 1) / s->chunk;
-    for (int64_t place = s->together ? first / s->together : 0; s->together && place <= last / s->together;
-         place++)
-        weft_builder_wait(builder, s->signals + (uint32_t)(region.rank * s->places + place),
-                          weft_builder_staged_of(builder, region.rank, place));
-    for (int64_t chunk = last - first < s->lanes ? first : last - s->lanes + 1; !s->together && chunk <= last;
-         chunk++)
-        weft_builder_wait(builder, s->signals + (uint32_t)(region.rank * s->places + chunk % s->lanes),
+    if (s->places < s->lanes) {
+        weft_builder_wait(builder, s->signals + (uint32_t)region.rank,
+                          weft_builder_staged_of(builder, region.rank, 0));
+        return region;
+    }
+    for (int64_t chunk = last - first < s->lanes ? first : last - s->lanes + 1; chunk <= last; chunk++)
+        weft_builder_wait(builder, s->signals + (uint32_t)(region.rank * s->lanes + chunk % s->lanes),
                           chunk / s->lanes + 1);
     return region;
 }

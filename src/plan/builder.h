@@ -19,16 +19,14 @@ enum { WEFT_GATES_MAX = 4 };
  * An input of the caller's that peers read in symmetric memory, to which its owner copies it chunk by chunk
  * of its rows or columns (see staged.h). Chunks are numbered by batch and place; chunk c is copied by lane
  * c mod lanes of those from lane0 on, which tells the peers: signal (owner, lane) says how many it has
- * copied. Where readers take many chunks at once these share a signal instead, (owner, chunk / together),
- * which has come when all of them are copied.
+ * copied. Or an owner's chunks share a signal, and who reads one waits for all: once, and not task by task.
  */
 typedef struct weft_staged {
     uint32_t operand, copy; /* the caller's, and where it is staged */
     bool by_rows;
     int64_t chunk; /* rows, or columns; 0: nothing is staged */
     int lane0, lanes;
-    int64_t together; /* chunks of a signal; 0: signals are the lanes' */
-    int64_t places;   /* signals of an owner */
+    int places; /* signals of an owner: one, or one for each lane */
     uint32_t signals;
     int64_t done; /* chunks of this rank that the plan has copied so far */
 } weft_staged;
@@ -68,7 +66,7 @@ int64_t weft_builder_lands(weft_builder *builder, int from);
 int64_t weft_builder_staged_chunks(const weft_builder *builder, int rank);
 
 /* How many chunks of it signal `place` of a rank stands for, in all. */
-int64_t weft_builder_staged_of(const weft_builder *builder, int rank, int64_t place);
+int64_t weft_builder_staged_of(const weft_builder *builder, int rank, int place);
 
 /* Returns the operand's number. Only before the first task. */
 uint32_t weft_builder_operand(weft_builder *builder, weft_operand operand);

@@ -57,15 +57,13 @@ void weft_staged_begin(weft_builder *builder, uint32_t operand, bool by_rows)
     if (tile && s->chunk > tile) /* what is needed together */
         s->chunk = tile;
     snprintf(name, sizeof(name), "staged%.5s", o->name);
-    /* a task that multiplies reads a tile's chunks at once */
-    if (copied && p->schedule == WEFT_SCHEDULE_DIRECT)
-        s->together = tile > s->chunk ? tile / s->chunk : 1;
-    s->places = s->together ? weft_divide_up(o->batch * weft_builder_staged_chunks(builder, 0), s->together)
-                            : s->lanes;
+    /* all of it is there by the time the own is multiplied; and sums are added up in the same order as in a
+     * plan that does not stage, where only the first task of a lane that reads a peer waits for it */
+    s->places = copied && p->schedule == WEFT_SCHEDULE_DIRECT ? 1 : s->lanes;
     s->copy = weft_builder_operand(builder, staging_like(o, name));
     s->signals = weft_builder_signals(builder, (int64_t)builder->world * s->places);
     for (int peer = 0; peer < builder->world && !builder->failed; peer++)
-        for (int64_t place = 0; place < s->places; place++)
+        for (int place = 0; place < s->places; place++)
             weft_builder_expect(builder, s->signals + (uint32_t)(peer * s->places + place),
                                 peer == builder->rank ? 0 : weft_builder_staged_of(builder, peer, place));
 }
@@ -102,10 +100,8 @@ void weft_staged_next(weft_builder *builder)
     weft_builder_to(builder, weft_region_make(s->copy, builder->rank, batch, rows, cols));
     weft_builder_from(builder, weft_region_make(s->operand, builder->rank, batch, rows, cols));
     for (int step = 1; step < builder->world; step++)
-        weft_builder_post(
-            builder,
-            s->signals + (uint32_t)(builder->rank * s->places + (s->together ? s->done / s->together : lane)),
-            weft_rotate(builder->rank, step, builder->world));
+        weft_builder_post(builder, s->signals + (uint32_t)(builder->rank * s->places + lane % s->places),
+                          weft_rotate(builder->rank, step, builder->world));
     weft_builder_end(builder);
     s->done++;
 }

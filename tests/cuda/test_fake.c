@@ -547,7 +547,8 @@ static void test_what_is_staged(void)
                  {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 16384, 1},
                  {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 4096, 1},
                  {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1024, 0},
-                 {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, 64, 1},
+                 {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, 4096, 0},
+                 {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 64, 1},
                  {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_TWO_LEVEL, 4096, 1},
                  {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_TWO_LEVEL, 1024, 0},
                  {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED, 4096, 0}};

@@ -419,7 +419,7 @@ enum {
     CHUNK_BYTES = 1 << 30,      /* a task counts its bytes in 31 bits */
     STAGED_BYTES = 32 << 10,    /* of a chunk that is staged: what a CTA has in flight at once */
     STAGED_LEAST = 4 << 20,     /* of an all_gather, that is faster so on a GPU that ranks share; */
-    STAGED_OPERAND = 16 << 20,  /* and of what peers touch of a rank in an ag_gemm or gemm_as */
+    STAGED_OPERAND = 16 << 20,  /* and of what peers touch of a rank in a product */
 };
 
 /* Measured on one rank of eight over an emulated link of 450 GB/s and 2 us. */
@@ -548,15 +548,20 @@ static int64_t touched_bytes(const weft_problem *p, int world)
 }
 
 /* Ranks that share a GPU share its memory's rate too: there chunks of a collective hide little, and its sums
- * take longer so. In a gemm_ar only the owner of a row writes it twice. */
+ * take longer so. In a ring of a gemm_ar only the owner of a row writes it twice; the tiles of two_level are
+ * fetched faster than they are copied by two ranks, and not by more. */
 bool weft_cuda_chunks_pay(const weft_cuda_basis *b, const weft_problem *p)
 {
     int64_t bytes = p->count * (int64_t)weft_dtype_size(p->dtype) * b->world;
+    bool product = p->op < WEFT_OP_ALL_REDUCE,
+         large = product && touched_bytes(p, b->world) >= STAGED_OPERAND;
 
-    if (p->op < WEFT_OP_ALL_REDUCE)
-        return p->schedule == WEFT_SCHEDULE_UNFUSED
-                   ? leaves_sums(p, &p->tuning) && (b->whole || touched_bytes(p, b->world) >= STAGED_OPERAND)
-                   : b->whole || p->op == WEFT_OP_GEMM_AR || touched_bytes(p, b->world) >= STAGED_OPERAND;
+    if (product && p->schedule == WEFT_SCHEDULE_UNFUSED)
+        return leaves_sums(p, &p->tuning) && (b->whole || large);
+    if (product && p->op == WEFT_OP_GEMM_AR)
+        return b->whole || p->schedule != WEFT_SCHEDULE_TWO_LEVEL || b->world == 2;
+    if (product)
+        return b->whole || large;
     return b->whole || (p->op == WEFT_OP_ALL_GATHER && bytes >= STAGED_LEAST);
 }
 
