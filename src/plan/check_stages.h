@@ -25,6 +25,8 @@ typedef struct weft_checker {
     uint32_t *clock_of; /* [task] which clock; a lane's tasks share one until a wait changes it */
     uint32_t *clocks;   /* [clock][column]: tasks of that lane that are certainly finished */
     uint32_t clock_count, clock_room;
+
+    bool in_place; /* SEND may be the memory of RECV (in_place.h); set by the race stage */
 } weft_checker;
 
 /* Each returns false when memory is exhausted; findings go into the report. */

@@ -8,13 +8,18 @@ static int node_of(const weft_builder *b, int rank)
     return b->domain ? b->domain[rank] : 0;
 }
 
-int weft_two_level_nodes(const weft_builder *b)
+int weft_two_level_count(const int32_t *domain, int world)
 {
     int nodes = 1;
 
-    for (int rank = 0; rank < b->world && b->domain; rank++)
-        nodes = b->domain[rank] >= nodes ? b->domain[rank] + 1 : nodes;
+    for (int rank = 0; rank < world && domain; rank++)
+        nodes = domain[rank] >= nodes ? domain[rank] + 1 : nodes;
     return nodes;
+}
+
+int weft_two_level_nodes(const weft_builder *b)
+{
+    return weft_two_level_count(b->domain, b->world);
 }
 
 weft_two_level weft_two_level_begin(weft_builder *b, weft_two_level_map map)

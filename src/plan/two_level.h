@@ -61,6 +61,10 @@ int weft_two_level_keeper(const weft_two_level *level, int node, int owner);
 /* The most owners that one rank keeps units of: `kept` has a slot for each. */
 int weft_two_level_slots(const weft_builder *builder);
 int weft_two_level_nodes(const weft_builder *builder);
+int weft_two_level_count(const int32_t *domain, int world); /* of nodes */
+
+/* Whether the sums of an all_reduce travel once, as those of whole nodes: two_level_collectives.c. */
+bool weft_two_level_takes_one_trip(const weft_problem *problem, const int32_t *domain, int world);
 
 /* Every owner's units are added up, into origin. */
 void weft_two_level_sum(weft_two_level *level);

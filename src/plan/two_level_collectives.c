@@ -133,20 +133,20 @@ static void copy_when(weft_two_level *t, int lane, weft_region to, weft_region f
 
 enum { ONE_TRIP_BYTES = 64 << 10, ONE_TRIP_NODES = 8 };
 
-static bool takes_one_trip(const across *x)
+bool weft_two_level_takes_one_trip(const weft_problem *p, const int32_t *domain, int world)
 {
-    const weft_problem *p = x->b->problem;
     int64_t bytes = p->count * (int64_t)weft_dtype_size(p->dtype);
+    int nodes = weft_two_level_count(domain, world);
 
-    if (p->op != WEFT_OP_ALL_REDUCE || x->nodes < 2 || x->b->world % x->nodes ||
-        (x->nodes > 2 && (bytes > ONE_TRIP_BYTES || x->nodes > ONE_TRIP_NODES)))
+    if (p->op != WEFT_OP_ALL_REDUCE || nodes < 2 || world % nodes ||
+        (nodes > 2 && (bytes > ONE_TRIP_BYTES || nodes > ONE_TRIP_NODES)))
         return false;
-    for (int node = 0; node < x->nodes; node++) {
+    for (int node = 0; node < nodes; node++) {
         int size = 0;
 
-        for (int rank = 0; rank < x->b->world; rank++)
-            size += x->b->domain[rank] == node;
-        if (size != x->b->world / x->nodes)
+        for (int rank = 0; rank < world; rank++)
+            size += domain[rank] == node;
+        if (size != world / nodes)
             return false;
     }
     return true;
@@ -507,7 +507,7 @@ void weft_generate_two_level(weft_builder *b)
         all_to_all(&x);
     else if (b->problem->op == WEFT_OP_BROADCAST)
         broadcast(&x);
-    else if (takes_one_trip(&x))
+    else if (weft_two_level_takes_one_trip(b->problem, b->domain, b->world))
         one_trip(&x);
     else
         sum_and_spread(&x);

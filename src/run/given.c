@@ -3,6 +3,7 @@
 #include "core/dtype.h"
 #include "core/part.h"
 #include "core/round.h"
+#include "plan/in_place.h"
 #include "plan/user_operands.h"
 #include "symm/symm.h"
 
@@ -251,11 +252,7 @@ weft_status weft_given_check(const weft_plan *plan, int operand, const weft_give
     return WEFT_OK;
 }
 
-/*
- * May SEND and RECV share memory as they do here? Yes when whoever writes an element of RECV is the only one
- * that reads the elements of SEND that lie there, and has read them: a slice reduced and stored in one pass,
- * or a block that stays where it is.
- */
+/* May SEND and RECV share memory as they do here? */
 static bool overlap_is_safe(const weft_plan *plan, const char *send, size_t send_bytes, const char *recv,
                             size_t recv_bytes)
 {
@@ -264,22 +261,11 @@ static bool overlap_is_safe(const weft_plan *plan, const char *send, size_t send
 
     if (send + send_bytes <= recv || recv + recv_bytes <= send)
         return true;
-    if (plan->loaded || plan->part.domain)
+    if (plan->loaded || !weft_plan_in_place(p, plan->part.domain, plan->part.world))
         return false;
-    switch (p->op) {
-    case WEFT_OP_ALL_REDUCE:
-        return (p->schedule != WEFT_SCHEDULE_ONE_SHOT || p->tuning.staged) && send == recv;
-    case WEFT_OP_ALL_GATHER:
+    if (p->op == WEFT_OP_ALL_GATHER)
         return send == recv + share;
-    case WEFT_OP_REDUCE_SCATTER:
-        return recv == send + share;
-    case WEFT_OP_BROADCAST:
-        return send == recv;
-    case WEFT_OP_ALL_TO_ALL: /* staged, a lane has copied the chunk that it overwrites */
-        return p->tuning.staged && send == recv;
-    default:
-        return false;
-    }
+    return p->op == WEFT_OP_REDUCE_SCATTER ? recv == send + share : send == recv;
 }
 
 bool weft_given_must_move(const weft_plan *plan, int operand, const weft_given *g, const weft_operands *in,

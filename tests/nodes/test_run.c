@@ -58,7 +58,8 @@ static double expected(const weft_problem *p, int world, int rank, int64_t i, in
     }
 }
 
-static void check_collective(weft_group *group, const weft_problem *p, bool symmetric)
+/* `in_place`: SEND and RECV are the same memory, the smaller of them this rank's share of the larger. */
+static void check_collective(weft_group *group, const weft_problem *p, bool symmetric, bool in_place)
 {
     int world = weft_size(group), rank = weft_rank(group);
     int64_t sent = p->count * shares(p->op, true, world), got = p->count * shares(p->op, false, world);
@@ -72,24 +73,25 @@ static void check_collective(weft_group *group, const weft_problem *p, bool symm
         CHECK_INT(weft_alloc(group, bytes, 0, (void **)&memory), WEFT_OK);
     else
         memory = malloc(bytes);
-    operands.send = memory;
-    operands.recv = memory + (size_t)sent * size;
+    operands.send = memory + (in_place && sent < got ? (size_t)(rank * p->count) * size : 0);
+    operands.recv = memory + (!in_place ? (size_t)sent : sent > got ? (size_t)(rank * p->count) : 0) * size;
     CHECK_INT(weft_plan_create(group, p, &plan), WEFT_OK);
     if (!plan)
         fprintf(stderr, "rank %d: op %d schedule %d: %s\n", rank, (int)p->op, (int)p->schedule,
                 weft_error(group));
     for (int round = 0; plan && round < 4; round++) {
-        for (int64_t i = 0; i < sent; i++)
-            weft_element_set(p->dtype, memory, (size_t)i, element(rank, i, round));
         memset(operands.recv, 0xa5, (size_t)got * size);
+        for (int64_t i = 0; i < sent; i++)
+            weft_element_set(p->dtype, (void *)(uintptr_t)operands.send, (size_t)i, element(rank, i, round));
         CHECK_INT(weft_run(plan, &operands), WEFT_OK);
         for (int64_t i = 0; i < got; i++)
             wrong +=
                 weft_element_get(p->dtype, operands.recv, (size_t)i) != expected(p, world, rank, i, round);
     }
     if (wrong)
-        fprintf(stderr, "rank %d of %s: op %d schedule %d count %lld dtype %d symmetric %d\n", rank,
-                placement, (int)p->op, (int)p->schedule, (long long)p->count, (int)p->dtype, symmetric);
+        fprintf(stderr, "rank %d of %s: op %d schedule %d count %lld dtype %d symmetric %d%s\n", rank,
+                placement, (int)p->op, (int)p->schedule, (long long)p->count, (int)p->dtype, symmetric,
+                in_place ? " in place" : "");
     CHECK_INT(wrong, 0);
     weft_plan_destroy(plan);
     if (symmetric)
@@ -130,7 +132,9 @@ static void check_collectives(weft_group *group, int symmetric)
             p.root = (int)(i + (size_t)j) % weft_size(group);
             if (p.dtype == WEFT_F32 && shares(p.op, false, 2) == 1 && p.op != WEFT_OP_BROADCAST)
                 p.reduction = WEFT_AVERAGE;
-            check_collective(group, &p, symmetric == ONCE_IN_TWO && (i + (size_t)j) % 2);
+            check_collective(group, &p, symmetric == ONCE_IN_TWO && (i + (size_t)j) % 2, false);
+            if (symmetric == ONCE_IN_TWO && j == 2 + (int)(i % 2) && p.op != WEFT_OP_ALL_TO_ALL)
+                check_collective(group, &p, i / 2 % 2, true);
         }
 }
 
@@ -370,6 +374,30 @@ static void be_well(int rank, void *argument)
     CHECK_INT(weft_finalize(group), WEFT_OK);
 }
 
+/* In place nothing is copied before, but where a rank adds to what may still be on its way to another. */
+static void check_in_place(weft_group *group)
+{
+    static const struct {
+        weft_op op;
+        weft_schedule schedule;
+    } kinds[] = {
+        {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_PUSH},          {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_TWO_SHOT},
+        {WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PUSH},          {WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_TWO_LEVEL},
+        {WEFT_OP_REDUCE_SCATTER, WEFT_SCHEDULE_TWO_LEVEL}, {WEFT_OP_BROADCAST, WEFT_SCHEDULE_TWO_LEVEL},
+        {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_ONE_SHOT},
+    };
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        weft_problem p;
+
+        weft_problem_init(&p, kinds[i].op);
+        p.schedule = kinds[i].schedule;
+        p.count = 300000;
+        check_collective(group, &p, false, true);
+        CHECK_INT(weft_symm_own_size(group) > 0, kinds[i].schedule == WEFT_SCHEDULE_ONE_SHOT);
+    }
+}
+
 /* Ranks that are each alone on their nodes: nothing is shared inside one. What others send lands in place,
  * wherever that is. */
 static void be_alone(int rank, void *argument)
@@ -382,6 +410,7 @@ static void be_alone(int rank, void *argument)
     if (group) {
         check_collectives(group, NEVER);
         CHECK_INT(weft_symm_own_size(group), 0);
+        check_in_place(group);
         check_products(group);
     }
     CHECK_INT(weft_finalize(group), WEFT_OK);
@@ -475,7 +504,8 @@ static void be_skewed(long operations)
             while (p.schedule == WEFT_SCHEDULE_PACKETS || p.schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS);
             p.count = (int64_t)(check_random(&shared) % 5000);
             p.root = (int)(check_random(&shared) % (uint64_t)weft_size(group));
-            check_collective(group, &p, check_random(&shared) % 2);
+            check_collective(group, &p, check_random(&shared) % 2,
+                             p.op != WEFT_OP_ALL_TO_ALL && check_random(&shared) % 2);
         }
     }
     CHECK_INT(weft_finalize(group), WEFT_OK);
