@@ -2,6 +2,7 @@
  * int8 to int32, AMX. TDPBSSD takes both sides signed, so nothing is shifted or corrected.
  *
  * Tile 32x32 as 2x2 tiles of 16x16. Per 64 of k: 2 tile loads of A, 2 of B, 4 TDPBSSD of 16 cycles each.
+ * Few rows: amx_i8_few.c.
  */
 #define VECTOR_BYTES 64
 #define MULTIPLY _tile_dpbssd
@@ -59,6 +60,7 @@ const weft_kernel weft_kernel_amx_i8_32x32 = {
     .keep = keep,
     .keep_row = keep_row,
     .keep_block = 1,
+    .few = weft_amx_i8_few,
     .along = weft_avx512_i8_amx_along,
     .across = weft_avx512_i8_amx_across,
     WEFT_PACKERS,

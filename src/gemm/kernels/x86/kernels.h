@@ -48,4 +48,7 @@ extern const weft_stream weft_avx512_i8_along[], weft_avx512_i8_across[];
 extern const weft_stream weft_avx512_i8_pairs_along[], weft_avx512_i8_pairs_across[];
 extern const weft_stream weft_avx512_i8_amx_along[], weft_avx512_i8_amx_across[];
 
+/* Few rows of a B as the AMX kernel for int8 packs it. */
+extern const weft_few weft_amx_i8_few[];
+
 #endif
