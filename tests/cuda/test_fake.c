@@ -400,7 +400,7 @@ static double cost_of_tile(uint64_t tile, int64_t m, int64_t n, int64_t k)
     return weft_cublaslt_cost(&lt, &algorithm, m, n, k, 132);
 }
 
-/* As measured: the first of each list is slower by a quarter and more. Numbers of tiles are counted as
+/* As measured: the first of each list is slower by a fifth and more. Numbers of tiles are counted as
  * cuBLASLt's header does. */
 static void test_tiles_of_the_library(void)
 {
@@ -410,7 +410,7 @@ static void test_tiles_of_the_library(void)
     } lists[] = {{128, 28672, 4096, CUBLASLT_MATMUL_TILE_448x64, CUBLASLT_MATMUL_TILE_256x128},
                  {128, 57344, 8192, CUBLASLT_MATMUL_TILE_448x64, CUBLASLT_MATMUL_TILE_256x128},
                  {448, 28672, 8192, CUBLASLT_MATMUL_TILE_512x64, CUBLASLT_MATMUL_TILE_320x128},
-                 {320, 18944, 3584, CUBLASLT_MATMUL_TILE_384x64, CUBLASLT_MATMUL_TILE_128x80}};
+                 {160, 5120, 5120, CUBLASLT_MATMUL_TILE_128x64, CUBLASLT_MATMUL_TILE_128x80}};
     static const struct {
         cublasLtMatmulTile_t number;
         int64_t across, down;
@@ -424,13 +424,14 @@ static void test_tiles_of_the_library(void)
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         CHECK(cost_of_tile(lists[i].other, lists[i].m, lists[i].n, lists[i].k) <
               0.95 * cost_of_tile(lists[i].first, lists[i].m, lists[i].n, lists[i].k));
-    /* a product takes longer by a round where it is one row or column more than a GPU's tiles */
+    /* a product takes longer by more tiles, and not by more of one */
     for (size_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++) {
         int64_t m = 11 * tiles[i].down, n = 12 * tiles[i].across;
         double one = cost_of_tile(tiles[i].number, m, n, 1 << 20);
 
-        CHECK(cost_of_tile(tiles[i].number, m + 1, n, 1 << 20) > 1.5 * one);
-        CHECK(cost_of_tile(tiles[i].number, m, n + 1, 1 << 20) > 1.5 * one);
+        CHECK(cost_of_tile(tiles[i].number, m + 1, n, 1 << 20) > 1.05 * one);
+        CHECK(cost_of_tile(tiles[i].number, m, n + 1, 1 << 20) > 1.05 * one);
+        CHECK(cost_of_tile(tiles[i].number, m - 1, n - 1, 1 << 20) > 0.99 * one);
     }
     CHECK(cost_of_tile(CUBLASLT_MATMUL_TILE_UNDEFINED, 128, 128, 128) == 0);
     CHECK(cost_of_tile(CUBLASLT_MATMUL_TILE_768x64, 128, 128, 128) == 0);
