@@ -104,9 +104,9 @@ static void test_gemm_alone(void)
  * sharing come in; D, C and bias that do not lie on vectors; the next run finds all as the first did. */
 static void test_products_by_themselves(void)
 {
-    static const int64_t shapes[][3] = {{1, 1280, 1024}, {2, 264, 4096},  {8, 64, 64},     {16, 520, 512},
-                                        {31, 200, 1000}, {64, 128, 2048}, {100, 768, 128}, {256, 64, 6144},
-                                        {130, 72, 6144}, {300, 1032, 200}};
+    static const int64_t shapes[][3] = {{1, 1280, 1024}, {2, 264, 4096},   {8, 64, 64},     {16, 520, 512},
+                                        {31, 200, 1000}, {64, 128, 2048},  {100, 768, 128}, {256, 64, 6144},
+                                        {130, 72, 6144}, {300, 1032, 200}, {208, 264, 512}, {139, 136, 2048}};
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
         for (int form = 0; form < 2; form++) {
             weft_problem p =
@@ -114,9 +114,10 @@ static void test_products_by_themselves(void)
             p.transb = form;
             p.tuning.library = 3;
             p.bias = i % 2;
-            p.beta = form ? 2 : 0;
+            p.beta = form && i % 4 ? 2 : 0;
             p.alpha = i % 3 ? 1 : 2;
             p.act = i % 4 == 1 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+            p.d_dtype = i % 5 == 3 ? WEFT_F32 : p.dtype;
             try("product by itself", &p, 1, &plain, 2);
         }
     weft_cuda_world_options dense = plain;

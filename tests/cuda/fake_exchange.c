@@ -224,9 +224,9 @@ void fake_splitk_run(void *argument)
     bool sound = x && y && f->cluster == (uint32_t)(p->slices * p->sharers) && f->ctas % f->cluster == 0 &&
                  p->steps >= p->slices * p->groups && f->tokens.box_inner == WEFT_CUDA_SPLITK_STEP &&
                  f->tokens.box_outer == (uint32_t)p->rows && rows <= p->width &&
-                 (p->width == f->tile_tokens ||
-                  (f->tile_tokens == 256 && p->width < 256 && p->width >= 160 && p->width % 32 == 0)) &&
-                 p->stages > 1 && p->stage_bytes == WEFT_CUDA_SPLITK_STAGE_BYTES(p->width, f->tile_cols) &&
+                 p->width >= WEFT_CUDA_SPLITK_WIDTH_LEAST(f->tile_tokens) && p->width <= f->tile_tokens &&
+                 (f->tile_tokens - p->width) % WEFT_CUDA_SPLITK_WIDTHS == 0 && p->stages > 1 &&
+                 p->stage_bytes == WEFT_CUDA_SPLITK_STAGE_BYTES(p->width, f->tile_cols) &&
                  (p->sharers == 1 || p->rows % SWIZZLED_LINES == 0) &&
                  f->weights.box_inner == WEFT_CUDA_SPLITK_STEP &&
                  f->weights.box_outer == WEFT_CUDA_SPLITK_STEP &&

@@ -14,7 +14,7 @@ static void run_all(int crews, bool hopper, uint64_t seed)
     test_gemm_alone();
     fake_gpu_take_counts();
     test_products_by_themselves();
-    CHECK_INT(fake_gpu_take_counts().splitk, hopper ? (10 * 2 + 1) * 2 : 0);
+    CHECK_INT(fake_gpu_take_counts().splitk, hopper ? (12 * 2 + 1) * 2 : 0);
     test_any_strides();
     test_operations();
     test_ring_widths();

@@ -28,6 +28,10 @@ enum {
     X(64, 128, 1) X(128, 64, 1) X(128, 128, 1) X(96, 128, 1) X(256, 128, 1) X(256, 64, 1)
 enum { WEFT_CUDA_SPLITK_TILE_COUNT = 10 };
 
+/* A tile of 128 tokens or more is multiplied in part where there are fewer: in WIDTHS, from the least on. */
+enum { WEFT_CUDA_SPLITK_WIDTHS = 16 };
+#define WEFT_CUDA_SPLITK_WIDTH_LEAST(tokens) ((tokens) < 128 ? (tokens) : (tokens) / 2 + 16)
+
 #define WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols) (((tokens) + (cols)) * 2 * WEFT_CUDA_SPLITK_STEP)
 /* With which so many CTAs fit an SM. */
 #define WEFT_CUDA_SPLITK_STAGES(tokens, cols, ctas)                                                          \
@@ -52,7 +56,7 @@ typedef struct weft_cuda_splitk {
     int32_t m, n, steps; /* of D; of k, in WEFT_CUDA_SPLITK_STEP */
     int32_t m_tiles, slices, groups;
     int32_t stages; /* of a CTA: at least as many as where the tile's CTAs fill an SM */
-    int32_t width;  /* tokens that are multiplied: all of a tile's, or of 256 also 160, 192 or 224 */
+    int32_t width;  /* tokens that are multiplied: see WEFT_CUDA_SPLITK_WIDTHS */
     int32_t stage_bytes;
     int32_t sharers; /* tiles side by side whose CTAs bring their tokens to one another */
     int32_t rows;    /* of the tokens, that each of them brings: tiles of as many as there are, evenly */

@@ -29,17 +29,19 @@ static const struct {
 static const double USABLE[WEFT_CUDA_SPLITK_SLICES] = {1, 1, 0.88, 0.86, 0.83, 0.74, 0.81, 0.85};
 
 /*
- * What a product of more than 32 rows takes, in nanoseconds and bytes a nanosecond, fitted to 2 600 ways of
- * dividing 173 products on an H200 of 132 SMs. What the model takes was 0.8 % slower than the fastest way in
- * the geometric mean, 11 % at most.
+ * What a product of more than 32 rows takes, in nanoseconds and bytes a nanosecond, fitted to 1 700 ways of
+ * dividing 117 products on an H200 of 132 SMs. What the model takes was 0.6 % slower than the fastest way in
+ * the geometric mean, 11 % at most; fitted to one half, 0.8 % and 11 % on the other. A line of weights takes
+ * an SM twice as long as one of tokens, which many SMs read at about the same time.
  */
 typedef struct model {
     double launch;                /* and its end */
     double memory, cache, cached; /* all SMs together, out of memory and L2; bytes that stay there */
     double apart;            /* by how much memory is slower for every further stretch of k that the sharers
                                 of a tile read at once */
-    double loads;            /* from wherever, all SMs together */
-    double far, near;        /* from the request of a stage to its arrival: memory, L2 */
+    double token, weight;    /* of a line's time as WEFT_CUDA_LINE_NS has it, by whose line it is */
+    double loads, shared;    /* from wherever, all SMs together: weights, and that part of the tokens */
+    double far;              /* from the request of a stage to its arrival out of memory */
     double multiplies, step; /* elements by elements of k on one SM, and what a step takes besides */
     double weights;          /* tokens that take as long as loading the weights into the tensor cores */
     double tile, own;        /* the end of a tile, and of each of its sums where a CTA has them all; else */
@@ -48,31 +50,31 @@ typedef struct model {
     double odd;              /* times all, for clusters of other than 1, 2, 4 and 8 CTAs */
     double groups, group;    /* sums of groups written, seen, added up; for each group */
     double overlap;          /* of rounds, where several CTAs fit an SM */
-    double crowded;          /* 1: a step takes as long as on the SM with most CTAs, 0: as on average */
 } model;
 
-static const model h200 = {.launch = 1540,
-                           .memory = 4113,
-                           .cache = 17630,
+static const model h200 = {.launch = 521,
+                           .memory = 4050,
+                           .cache = 33800,
                            .cached = 29.6e6,
-                           .apart = 0.0211,
-                           .loads = 12620,
-                           .far = 881,
-                           .near = 684,
-                           .multiplies = 3988,
-                           .step = 42.2,
-                           .weights = 9.1,
-                           .tile = 493,
-                           .own = 0.0885,
-                           .put = 0.11,
-                           .element = 0.257,
-                           .exchange = 587,
-                           .slice = 354,
-                           .odd = 1.043,
-                           .groups = 938,
-                           .group = 592,
-                           .overlap = 0.544,
-                           .crowded = 0.755};
+                           .apart = 0.0363,
+                           .token = 0.653,
+                           .weight = 1.32,
+                           .loads = 8640,
+                           .shared = 0.448,
+                           .far = 997,
+                           .multiplies = 3960,
+                           .step = 22.7,
+                           .weights = 5.1,
+                           .tile = 1270,
+                           .own = 0.0948,
+                           .put = 0.0959,
+                           .element = 0.303,
+                           .exchange = 871,
+                           .slice = 491,
+                           .odd = 1.05,
+                           .groups = 1100,
+                           .group = 566,
+                           .overlap = 0.24};
 enum { FEW_ROWS = 32, FITTED_SMS = 132 };
 static const double CACHED_BLUR = 4e6; /* what fits L2 is no sharp line */
 
@@ -105,10 +107,10 @@ static int64_t clusters_on(const weft_splitk_way *way, int sms)
 /* Of a tile's tokens those that are multiplied, of which there are so many rows. */
 static int width_of(int tile, int64_t rows)
 {
-    enum { WIDTHS = 32, LEAST = 160 }; /* for which tiles of 256 tokens have code */
-    int width = (int)weft_round_up(rows, WIDTHS);
+    int width = (int)weft_round_up(rows, WEFT_CUDA_SPLITK_WIDTHS), tokens = tiles[tile].tokens,
+        least = WEFT_CUDA_SPLITK_WIDTH_LEAST(tokens);
 
-    return tile < T256X128 ? tiles[tile].tokens : width < LEAST ? LEAST : width;
+    return least < tokens && width > least ? width : least;
 }
 
 static int stages_of(int tile, int width)
@@ -128,7 +130,7 @@ static int stages_beside(int tile, int width, unsigned grid, int sms)
 /* Tokens that each sharer of a tile brings: as many as there are, evenly over the tiles. */
 static int64_t rows_of(const weft_splitk_way *way, int64_t m)
 {
-    int64_t rows = weft_divide_up(m, weft_divide_up(m, tiles[way->tile].tokens) * way->sharers);
+    int64_t rows = weft_divide_up(m, (int64_t)way->down * way->sharers);
 
     /* the copy engine's pattern repeats every 8 lines of shared memory */
     return way->sharers > 1 ? weft_round_up(rows, VECTOR) : rows;
@@ -145,12 +147,11 @@ static double step_cost(const model *f, const operands *x, const weft_splitk_way
                         double ctas, double far, int sms)
 {
     int tokens = width_of(way->tile, rows), cols = tiles[way->tile].cols;
-    double usable = sms * USABLE[way->sharers * way->slices - 1], most = tiles[way->tile].ctas,
-           average = smaller(most, larger(1, ctas / usable)), crowd = smaller(most, ceil(ctas / usable)),
-           beside = f->crowded * larger(1, crowd) + (1 - f->crowded) * average;
+    double usable = sms * USABLE[way->sharers * way->slices - 1],
+           beside = larger(1, smaller(tiles[way->tile].ctas, ceil(ctas / usable)));
 
-    return about_largest(4, (far * f->far + (1 - far) * f->near) / (stages_of(way->tile, tokens) - 1),
-                         beside * ((double)rows * x->token_ns + cols * x->weight_ns),
+    return about_largest(4, far * f->far / (stages_of(way->tile, tokens) - 1),
+                         beside * ((double)rows * x->token_ns * f->token + cols * x->weight_ns * f->weight),
                          beside * (tokens + f->weights) * cols * WEFT_CUDA_SPLITK_STEP / f->multiplies +
                              f->step);
 }
@@ -160,15 +161,15 @@ static double cost(const weft_splitk_way *way, const operands *x, int sms)
     const model *f = &h200;
     int64_t m = x->m, n = x->n, k = x->k;
     int cols = tiles[way->tile].cols, parts = way->slices * way->groups, cluster = way->sharers * way->slices;
-    int64_t steps = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP),
-            down = weft_divide_up(m, tiles[way->tile].tokens),
+    int64_t steps = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP), down = way->down,
             across = weft_round_up(weft_divide_up(n, cols), way->sharers),
             rows = rows_of(way, m) * way->sharers, clusters = down * across / way->sharers * way->groups,
             fit = clusters_on(way, sms);
     double ctas = (double)(clusters * cluster), part = (double)sms / FITTED_SMS,
            bytes = 2 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n),
            far = 1 / (1 + exp(-(bytes - f->cached) / CACHED_BLUR)),
-           loads = (double)(down * across * steps) * WEFT_CUDA_SPLITK_STEP * 2 * (double)(rows + cols),
+           loads = (double)(down * across * steps) * WEFT_CUDA_SPLITK_STEP * 2 *
+                   (f->shared * (double)rows + cols),
            element = parts == 1 ? f->own : f->put + f->element / way->slices, rounds, ns;
 
     if (fit < 1)
@@ -195,8 +196,7 @@ static double cost(const weft_splitk_way *way, const operands *x, int sms)
 static bool is_sensible(const weft_splitk_way *way, int64_t m, int64_t n, int64_t k, int sms)
 {
     int tokens = tiles[way->tile].tokens, parts = way->slices * way->groups;
-    int64_t across = weft_divide_up(n, tiles[way->tile].cols),
-            ctas = weft_divide_up(m, tokens) * across * parts;
+    int64_t across = weft_divide_up(n, tiles[way->tile].cols), ctas = way->down * across * parts;
     double room = (double)sms * tiles[way->tile].ctas;
 
     if (m <= tiles[T128X128].tokens ? tokens < m || tokens >= 2 * m
@@ -219,6 +219,7 @@ static weft_splitk_way divide_few(int64_t m, int64_t n, int64_t k, int sms)
     return (weft_splitk_way){.tile = m <= 8    ? T8X64
                                      : m <= 16 ? T16X64
                                                : T32X64,
+                             .down = 1,
                              .sharers = 1,
                              .slices = (int)(near < 1      ? 1
                                              : near > most ? most
@@ -226,23 +227,41 @@ static weft_splitk_way divide_few(int64_t m, int64_t n, int64_t k, int sms)
                              .groups = 1};
 }
 
-/* More: the fastest by the model. */
-static weft_splitk_way divide_many(const operands *x, int sms)
+/* The fastest of a tile so often down, by the model, or `best` where that is faster. */
+static weft_splitk_way divide_tiles(const operands *x, int sms, int tile, int64_t down, weft_splitk_way best)
 {
     static const int groups[] = {1, 2, 3, 4, 6, 8, 12, 16};
-    weft_splitk_way best = {.ns = INFINITY}, way;
+    weft_splitk_way way = {.tile = tile, .down = (int)down};
 
-    for (way.tile = T64X64; way.tile < WEFT_CUDA_SPLITK_TILE_COUNT; way.tile++)
-        for (way.sharers = 1; way.sharers <= 2; way.sharers++)
-            for (way.slices = 1; way.slices <= WEFT_CUDA_SPLITK_SLICES; way.slices++)
-                for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
-                    way.groups = groups[i];
-                    if (!is_sensible(&way, x->m, x->n, x->k, sms))
-                        continue;
-                    way.ns = cost(&way, x, sms);
-                    if (way.ns < best.ns)
-                        best = way;
-                }
+    for (way.sharers = 1; way.sharers <= 2; way.sharers++)
+        for (way.slices = 1; way.slices <= WEFT_CUDA_SPLITK_SLICES; way.slices++)
+            for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+                way.groups = groups[i];
+                if (!is_sensible(&way, x->m, x->n, x->k, sms))
+                    continue;
+                way.ns = cost(&way, x, sms);
+                if (way.ns < best.ns)
+                    best = way;
+            }
+    return best;
+}
+
+/* More: the fastest by the model. More tiles than hold all rows are shorter, as far as they are multiplied in
+ * part, and may fill rounds of the SMs better. */
+static weft_splitk_way divide_many(const operands *x, int sms)
+{
+    enum { MORE = 4 };
+    weft_splitk_way best = {.ns = INFINITY};
+
+    for (int tile = T64X64; tile < WEFT_CUDA_SPLITK_TILE_COUNT; tile++) {
+        int tokens = tiles[tile].tokens, least = WEFT_CUDA_SPLITK_WIDTH_LEAST(tokens);
+        int64_t down = weft_divide_up(x->m, tokens), most = down + MORE;
+
+        do
+            best = divide_tiles(x, sms, tile, down, best);
+        while (++down <= most && weft_divide_up(x->m, down) > least - WEFT_CUDA_SPLITK_WIDTHS &&
+               least < tokens);
+    }
     return best;
 }
 
@@ -320,7 +339,7 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     weft_splitk_way way;
     weft_status status;
     int64_t down, across, rows;
-    int tokens, cols;
+    int cols;
 
     *product = (weft_splitk_product){0};
     if (!device->hopper || !weft_splitk_makes(&part->problem, part->world))
@@ -329,8 +348,8 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     if (!weft_cuda_matrix_on_vectors(&q.a) || !weft_cuda_matrix_on_vectors(&q.b))
         return WEFT_OK;
     way = weft_splitk_fastest(q.m, q.n, q.k, q.b.transposed, device->sm_count);
-    tokens = tiles[way.tile].tokens, cols = tiles[way.tile].cols;
-    down = weft_divide_up(q.m, tokens), across = weft_divide_up(weft_divide_up(q.n, cols), way.sharers);
+    cols = tiles[way.tile].cols;
+    down = way.down, across = weft_divide_up(weft_divide_up(q.n, cols), way.sharers);
     rows = rows_of(&way, q.m);
     made.args = (weft_cuda_splitk){.m = (int32_t)q.m,
                                    .n = (int32_t)q.n,

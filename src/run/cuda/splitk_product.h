@@ -13,7 +13,8 @@
 
 /* How a product is divided: see splitk.h. */
 typedef struct weft_splitk_way {
-    int tile; /* of WEFT_CUDA_SPLITK_TILES */
+    int tile; /* of WEFT_CUDA_SPLITK_TILES, */
+    int down; /* so many for all rows, evenly */
     int sharers, slices, groups;
     double ns;
 } weft_splitk_way;

@@ -4,8 +4,8 @@
  * Card: a CTA has a warpgroup for each 64 columns of its tile and one warp that feeds the stages, each of 64
  * of k: 7, 6 and 5 stages of 9, 10 and 12 KiB with 8, 16 and 32 tokens, where three CTAs fit an SM, so that
  * some stream while others begin or end (10 and 8 with 16 and 32 where an SM has no more than one); 6 of 16
- * KiB with 64, where two do; else 4 to 8 of 24 to 48 KiB. Tiles of 256 tokens multiply 160, 192 or 224 of
- * them where there are no more. The sums leave through the stages' memory, transposed to whole rows of D:
+ * KiB with 64, where two do; else 4 to 8 of 24 to 48 KiB. Tiles of 128 and 256 tokens multiply no more of
+ * them than there are, in 16s. The sums leave through the stages' memory, transposed to whole rows of D:
  * where one CTA has all of k as 16 bits, 1500 cycles for 128 x 128, else as float32, added up by those who
  * share them, 5700. Out of memory 3.9 to 4.4 TB/s with up to 16 tokens, and 2.2 us a launch. Beside cuBLASLt
  * (docs/performance.md): 0.88 to 1.6 with up to 16 tokens, 0.8 to 1.03 with 64 and 128, 0.68 to 1.05
@@ -42,6 +42,7 @@ constexpr bool BF16 = true;
  * before them their barriers. */
 template <int TOKENS_, int COLS_, int CTAS> struct Tile {
     static constexpr int TOKENS = TOKENS_, COLS = COLS_, GROUPS = COLS / 64, SUMS = TOKENS / 2;
+    static constexpr int WIDTH_LEAST = WEFT_CUDA_SPLITK_WIDTH_LEAST(TOKENS);
     static constexpr int WEIGHT_BYTES = COLS * 2 * STEP;
     static constexpr int LEAST = WEFT_CUDA_SPLITK_STAGES(TOKENS, COLS, CTAS); /* stages of all tokens */
     static constexpr int CONSUMERS = 128 * GROUPS;
@@ -181,27 +182,24 @@ __device__ __forceinline__ void consume(const weft_cuda_splitk &p, const Work &w
     wgmma_wait<0>();
 }
 
-/* Of the largest tiles no more tokens than there are, in 32s. */
-template <class T, bool ALONG_K>
+/* Of large tiles no more tokens than there are. */
+template <class T, bool ALONG_K, int N = T::TOKENS>
 __device__ __forceinline__ void consume_width(const weft_cuda_splitk &p, const Work &w, uint32_t smem,
                                               float (&d)[T::SUMS])
 {
-    if constexpr (T::TOKENS != 256)
-        consume<T, ALONG_K, T::TOKENS>(p, w, smem, d);
-    else if (p.width == 160)
-        consume<T, ALONG_K, 160>(p, w, smem, d);
-    else if (p.width == 192)
-        consume<T, ALONG_K, 192>(p, w, smem, d);
-    else if (p.width == 224)
-        consume<T, ALONG_K, 224>(p, w, smem, d);
+    if constexpr (N <= T::WIDTH_LEAST)
+        consume<T, ALONG_K, N>(p, w, smem, d);
+    else if (p.width == N)
+        consume<T, ALONG_K, N>(p, w, smem, d);
     else
-        consume<T, ALONG_K, 256>(p, w, smem, d);
+        consume_width<T, ALONG_K, N - WEFT_CUDA_SPLITK_WIDTHS>(p, w, smem, d);
 }
 
-/* Whether sums j and the three behind it, of 8 tokens, have been made. */
+/* Whether sums j and the three behind it, of 8 tokens, have been made. Of tiles of fewer than 256 tokens what
+ * has not goes along: to ask takes longer. */
 template <class T> __device__ __forceinline__ bool has_sums(const weft_cuda_splitk &p, int j)
 {
-    return T::TOKENS != 256 || 2 * j < p.width;
+    return T::TOKENS != 256 || 2 * j < T::WIDTH_LEAST || 2 * j < p.width;
 }
 
 /* A thread's sums, to [token][column]. */
