@@ -279,6 +279,7 @@ static void few_rows_have_both_limits(void)
     CHECK_INT(run("bench gemm 3 48 64 --dtype bf16 --transb --iters 3 --json"), 0);
     CHECK_HAS(out, "\"transb\": true");
     CHECK(!strstr(out, "\"of_memory\": null") && !strstr(out, "\"of_ceiling\": null"));
+    CHECK_HAS(out, "\"of_l1\"");
 }
 
 static void pictures_are_written(void)

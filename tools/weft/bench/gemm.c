@@ -44,7 +44,7 @@ typedef struct subject {
     void *d;
     double *t;
     const weft_binding *bind;
-    char *panels; /* one A and one B panel per thread, for the ceiling */
+    char *panels; /* of A, B and C per thread, for the ceilings */
     const blas_library *blas;
     interpreter torch;
     double max_err, err_bound;
@@ -254,37 +254,78 @@ static int run_torch(void *argument, int iteration)
     return gemm_torch_run(&it->torch, it->calls);
 }
 
-/* The micro-kernel as often as the product would call it, on panels in L1. */
-static void ceiling_work(void *argument, int member)
+/* The kernel's own loop, with its loads: `panels` panels of B over k that a panel of A passes at a time. */
+typedef struct kernel_loop {
+    int64_t k, panels;
+} kernel_loop;
+
+/* As products run it: over a block of k, whose panels come from L2 where they are longer than L1. */
+static kernel_loop loop_of_product(const weft_binding *bind)
 {
-    subject *it = argument;
-    int members = it->threads;
+    return (kernel_loop){bind->kc, bind->kernel->run_row ? bind->kernel->row_panels : 1};
+}
+
+/* Over so short a k that both panels lie in L1. */
+static kernel_loop loop_in_l1(const weft_binding *bind)
+{
+    const weft_kernel *kernel = bind->kernel;
+    int64_t step_bytes = (kernel->mr + kernel->nr) * kernel->k_step * (int64_t)weft_dtype_size(kernel->type);
+    int64_t most = bind->l1_bytes * 3 / 4 / step_bytes * kernel->k_step;
+
+    return (kernel_loop){most < kernel->k_step ? kernel->k_step : most < bind->kc ? most : bind->kc, 1};
+}
+
+/* Where panels of a product lie in L1, the two are one. */
+static bool loops_differ(const weft_binding *bind)
+{
+    return loop_in_l1(bind).k < bind->kc;
+}
+
+/* How often a thread runs a loop in place of the product's calls. */
+static int64_t loop_count(const subject *it, kernel_loop loop)
+{
     const weft_kernel *kernel = it->bind->kernel;
-    size_t size = weft_dtype_size(kernel->type), panel = (size_t)it->bind->kc * size;
-    char *own = it->panels + (size_t)member * HUGE_PAGE;
-    double tiles =
-        (double)it->m / kernel->mr * (double)it->n / kernel->nr * (double)it->k / it->bind->kc / members;
+    double tiles = (double)it->m / kernel->mr * (double)it->n / kernel->nr * (double)it->k / (double)loop.k;
+
+    return (int64_t)(tiles / (double)loop.panels / it->threads * it->calls) + 1;
+}
+
+static void run_loop(const subject *it, int member, kernel_loop loop)
+{
+    const weft_kernel *kernel = it->bind->kernel;
+    int64_t k_bytes = loop.k * (int64_t)weft_dtype_size(kernel->type);
+    char *a = it->panels + (size_t)member * HUGE_PAGE, *c = a + HUGE_PAGE / 2;
+    weft_panels b = {.first = a + k_bytes * kernel->mr, .bytes = k_bytes * kernel->nr, .count = loop.panels};
 
     if (kernel->prepare)
         kernel->prepare();
-    for (int64_t i = 0; i < (int64_t)(tiles * it->calls) + 1; i++)
-        kernel->run(it->bind->kc, own, own + panel * (size_t)kernel->mr, own + HUGE_PAGE / 2, kernel->nr, 0);
+    for (int64_t i = loop_count(it, loop); i > 0; i--) {
+        if (loop.panels > 1)
+            kernel->run_row(loop.k, a, &b, c, loop.panels * kernel->nr, 0);
+        else
+            kernel->run(loop.k, a, b.first, c, kernel->nr, 0);
+    }
     if (kernel->release)
         kernel->release();
 }
 
-static double ceiling_flops(const subject *it)
+static void ceiling_work(void *argument, int member)
+{
+    run_loop(argument, member, loop_of_product(((subject *)argument)->bind));
+}
+
+static void l1_work(void *argument, int member)
+{
+    run_loop(argument, member, loop_in_l1(((subject *)argument)->bind));
+}
+
+/* Of all threads, for one call of the product. */
+static double loop_flops(const subject *it, kernel_loop loop)
 {
     const weft_kernel *kernel = it->bind->kernel;
-    double one = 2.0 * kernel->mr * kernel->nr * it->bind->kc, all = 0;
+    double one = 2.0 * kernel->mr * kernel->nr * (double)(loop.k * loop.panels);
 
-    for (int member = 0; member < it->threads; member++) {
-        double tiles = (double)it->m / kernel->mr * (double)it->n / kernel->nr * (double)it->k /
-                       it->bind->kc / it->threads;
-
-        all += one * (double)((int64_t)(tiles * it->calls) + 1);
-    }
-    return all / it->calls;
+    return one * (double)loop_count(it, loop) * it->threads / it->calls;
 }
 
 /* Plain wide loads over the B that the next call would read. */
@@ -326,6 +367,14 @@ static int run_ceiling(void *argument, int iteration)
 
     (void)iteration;
     return on_pool(it, ceiling_work);
+}
+
+static int run_in_l1(void *argument, int iteration)
+{
+    subject *it = argument;
+
+    (void)iteration;
+    return on_pool(it, l1_work);
 }
 
 static int run_bandwidth(void *argument, int iteration)
@@ -419,7 +468,9 @@ static void print_row(subject *it, const bench_contender *c, int count)
     report *r = &it->context->report;
     double flops = 2.0 * (double)it->m * (double)it->n * (double)it->k, us = c[0].stats.median;
     double b_bytes = (double)it->n * (double)it->k * (double)weft_dtype_size(it->dtype);
-    double gflops = flops / us * 1e-3, limit = ceiling_flops(it) / median_of(c, count, run_ceiling) * 1e-3;
+    double gflops = flops / us * 1e-3;
+    double limit = loop_flops(it, loop_of_product(it->bind)) / median_of(c, count, run_ceiling) * 1e-3;
+    double l1 = loop_flops(it, loop_in_l1(it->bind)) / median_of(c, count, run_in_l1) * 1e-3;
     double read_us = median_of(c, count, run_bandwidth), one_us = median_of(c, count, run_one_thread);
     double peer_us = median_of(c, count, it->blas ? run_blas : run_torch);
     bool few = it->m <= FEW_ROWS;
@@ -440,6 +491,8 @@ static void print_row(subject *it, const bench_contender *c, int count)
     report_real(r, "gflops", gflops);
     report_real(r, "ceiling_gflops", limit);
     report_real(r, "of_ceiling", gflops / limit);
+    report_real(r, "l1_gflops", l1);
+    report_real(r, "of_l1", gflops / l1);
     report_real(r, "gbs", few ? b_bytes / us * 1e-3 : NAN);
     report_real(r, "memory_gbs", b_bytes / read_us * 1e-3);
     report_real(r, "of_memory", read_us / us);
@@ -460,7 +513,7 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
 {
     subject it = {
         .context = context, .m = m, .n = n, .k = k, .dtype = dtype, .packed = packed, .threads = threads};
-    bench_contender contenders[5] = {
+    bench_contender contenders[6] = {
         {.name = "weft", .argument = &it, .prepare = poison, .run = run_weft, .check = check},
         {.name = "ceiling", .argument = &it, .run = run_ceiling}};
     char label[96];
@@ -490,6 +543,8 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
         else
             fprintf(stderr, "weft bench: PyTorch is left out of %s: %s cannot multiply it\n", label, python);
     }
+    if (status == 0 && loops_differ(it.bind))
+        contenders[count++] = (bench_contender){.name = "in L1", .argument = &it, .run = run_in_l1};
     if (status == 0)
         status = bench_measure(context, contenders, count, it.calls, row_seconds, label);
     if (status == 0)
@@ -555,6 +610,7 @@ int bench_gemm(bench_context *context)
         {"time µs", "us", REPORT_TIME, 16},
         {"Gop/s", "gflops", REPORT_RATE, 8},
         {"of ceiling", "of_ceiling", REPORT_RATIO, 10},
+        {"of L1", "of_l1", REPORT_RATIO, 6},
         {"of memory", "of_memory", REPORT_RATIO, 9},
         {"threads x", "thread_speedup", REPORT_RATIO, 9},
         {"peer", "peer", REPORT_PLAIN, 16},
@@ -571,12 +627,13 @@ int bench_gemm(bench_context *context)
         return options_error("bench", "--dtype %s: gemm multiplies float32, bfloat16, float16, int8 or fp8",
                              weft_dtype_name(p.dtype));
     context->report.columns = columns;
-    report_note(
-        &context->report,
-        "products of one process; " REPORT_TIME_LEGEND " of one call, operands not in a cache\n"
-        "packed: B was packed beforehand; of ceiling: beside the micro-kernel on data in L1; of memory: "
-        "beside plain\nreads of B (few rows); threads x: beside one thread; vs peer: the peer's time "
-        "over weft's");
+    report_note(&context->report,
+                "products of one process; " REPORT_TIME_LEGEND " of one call, operands not in a cache\n"
+                "packed: B was packed beforehand; of ceiling: beside the kernel's own loop on the panels of "
+                "a block;\n"
+                "of L1: on such short panels that they lie in L1, where those do not; of memory: beside "
+                "plain reads of "
+                "B\n(few rows); threads x: beside one thread; vs peer: the peer's time over weft's");
     if (!options->sizes_given)
         return bench_usual(context, options->dtype_given, p.dtype, threads);
     p.m = p.m ? p.m : 1024;
