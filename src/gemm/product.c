@@ -11,7 +11,7 @@
 enum {
     TASKS_PER_MEMBER = 4,
     OWN_PANELS = 8,              /* of B for each member: fewer are packed together */
-    OWN_COLUMNS = 1024,          /* for each member, that make it worth packing all of A too */
+    OWN_COLUMNS = 512,           /* for each member, that make it worth packing all of A too */
     LINE_BYTES = 16 << 10,       /* of B that is read as it lies: shorter ones are fetched badly */
     PACKED_BYTES_MOST = 64 << 20 /* of B packed at a time; wider ones are worked off in column blocks */
 };
