@@ -17,15 +17,16 @@
 #include <string.h>
 
 enum {
-    PANELS_MIN = 12,        /* packed panels of A that make it worth reading a panel of B */
-    M_TILE_MOST = 512,      /* rows of a tile of a plan: more are cut too coarsely */
-    SUMS_BYTES = 4 << 20,   /* of sums kept in the workspace between stretches */
-    SPREAD_LINES = 3,       /* of a row of D that make it worth writing two places at once */
-    GROUP_FEWEST = 4,       /* panels that are worth a group */
-    STREAMED_ROWS = 8,      /* the most that a list of streams has, whatever mr is */
-    WIDE_COLUMNS = 1536,    /* of a wide group, at most */
-    WIDE_BYTES = 192 << 10, /* of its panels, which stay in L2 */
-    WIDE_K = 40             /* for each byte of an element: a longer k waits for B more than it gains */
+    PANELS_MIN = 12,           /* packed panels of A that make it worth reading a panel of B */
+    M_TILE_MOST = 512,         /* rows of a tile of a plan: more are cut too coarsely */
+    SUMS_BYTES = 4 << 20,      /* of sums kept in the workspace between stretches, */
+    SUMS_ROW_BYTES = 16 << 20, /* where kernels have rows of panels: those are so fast that packing counts */
+    SPREAD_LINES = 3,          /* of a row of D that make it worth writing two places at once */
+    GROUP_FEWEST = 4,          /* panels that are worth a group */
+    STREAMED_ROWS = 8,         /* the most that a list of streams has, whatever mr is */
+    WIDE_COLUMNS = 1536,       /* of a wide group, at most */
+    WIDE_BYTES = 192 << 10,    /* of its panels, which stay in L2 */
+    WIDE_K = 40                /* for each byte of an element: a longer k waits for B more than it gains */
 };
 
 /* Rows and columns for stretches of this length: mc * kc elements of A and kc * nc of B fit their caches. */
@@ -50,6 +51,24 @@ static bool panel_is_in_l1(const weft_binding *bind)
     return bind->kc * bind->kernel->nr * (int64_t)weft_dtype_size(bind->kernel->type) < bind->l1_bytes;
 }
 
+/* Each stripe of rows whose sums wait packs B again. */
+static int64_t sums_bytes(const weft_kernel *kernel)
+{
+    return kernel->run_row ? SUMS_ROW_BYTES : SUMS_BYTES;
+}
+
+/* For a kernel whose panels of B come from L2: whether all of B is no larger than a block of A may be. Then
+ * it stays there, and a panel of A passes all of it at once, while it is in L1 since it was packed. */
+static bool b_stays(const weft_gemm_tile *tile)
+{
+    const weft_kernel *kernel = tile->bind->kernel;
+
+    return kernel->run_row && !tile->packed_b && !tile->acc_in_order && !tile->d_in_order &&
+           tile->d_count == 1 && tile->m > WEFT_GEMM_STREAM_ROWS && tile->k <= tile->bind->kc &&
+           weft_round_up(tile->n, kernel->nr) * weft_pack_k(kernel, tile->k) <=
+               (int64_t)tile->bind->mc * tile->bind->kc;
+}
+
 static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t k, bool packed,
                          bool sums_in_d)
 {
@@ -66,7 +85,7 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
         weft_job_cut_evenly(n, packed && !cut.waits ? n + 1 : columns_for(bind, m, cut.stretch), kernel->nr);
     cut.stripe = weft_round_up(m, cut.m);
     if (cut.waits && !sums_in_d) {
-        int64_t rows = SUMS_BYTES / (4 * cut.n) / cut.m * cut.m;
+        int64_t rows = sums_bytes(kernel) / (4 * cut.n) / cut.m * cut.m;
 
         cut.stripe = min64(cut.stripe, packed || rows < cut.m ? cut.m : rows);
     }
@@ -99,7 +118,7 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     int64_t padded_k = k + (k / bind->kc + 2) * kernel->k_step; /* each block may be rounded up */
     int64_t longest = kc * (mc / kernel->mr), wide = min64(rows, mc) * min64(cols, nc);
     int64_t a = min64(mc * kc, rows * padded_k), sums = min64(rows, mc) * kernel->nr;
-    int64_t group = weft_round_up(GROUP_COLUMNS, kernel->nr), row = (int64_t)kernel->row_panels * kernel->nr;
+    int64_t group = weft_round_up(GROUP_COLUMNS, kernel->nr), row = (int64_t)kernel->row_most * kernel->nr;
     int64_t strip = kernel->mr * (group > row ? group : row);
     int64_t b = min64(kc * nc > kernel->nr * longest ? kc * nc : kernel->nr * longest, cols * padded_k);
     int64_t lines = kernel->mr > STREAMED_ROWS ? kernel->mr : STREAMED_ROWS;
@@ -108,7 +127,7 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     if (bind->narrow != WEFT_F32) /* packed halves are widened where another B would be packed */
         packed_b = false;
     if (k > bind->kc) {
-        int64_t waiting = wide > SUMS_BYTES / 4 ? wide : SUMS_BYTES / 4;
+        int64_t most = sums_bytes(kernel) / 4, waiting = wide > most ? wide : most;
 
         waiting = packed_b ? wide : min64(waiting, 2 * rows * min64(cols, nc));
         sums = sums > waiting ? sums : waiting;
@@ -357,6 +376,8 @@ static int64_t group_of(const gemm_job *job)
         return job->tile->order;
     if (job->streams || job->cut.stretch > job->cut.k || (job->cut.waits && !job->kernel->run_row))
         return 1;
+    if (job->b_stays)
+        return job->kernel->row_most;
     count =
         (job->finish && job->tile->d_count > 1 ? panels_for_two : panels_in_l1)(job->tile->bind, job->cut.k);
     /* Two panels pay only where rows of another core are read. */
@@ -398,10 +419,13 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
             cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed && !(halves && carried), d_holds_sums),
         .widens = halves && !(few && tile->bind->few),
         .carried = carried,
+        .b_stays = b_stays(tile),
         .type_bytes = weft_dtype_size(kernel->type),
         .d_bytes = weft_dtype_size(d_dtype),
     };
 
+    if (job.b_stays)
+        job.cut.m = kernel->mr;
     job.streams = few || (!carried && kernel->run_ahead && tile->m <= WEFT_GEMM_STREAM_ROWS);
     job.first = job.streams && !few ? kernel->run_ahead : job.run;
     if (!job.streams && weft_job_only_rounds(tile))

@@ -35,6 +35,7 @@ typedef struct gemm_job {
     bool widens;                /* B is packed as halves, which the micro-kernel does not read */
     weft_finisher finish;       /* or NULL: writes D from registers, for whole micro-tiles */
     int64_t group;              /* panels of B that pass a panel of A at a time */
+    bool b_stays;               /* in L2, all of it */
     bool carried;               /* sums come or stay in the order of weft_keeper */
     bool spreads;               /* D[1] is copied from D[0], some columns at a time */
     bool direct;                /* D[0] takes the micro-kernel's output as it is */

@@ -125,7 +125,8 @@ typedef struct weft_kernel {
     void (*prepare)(void), (*release)(void);
     weft_microkernel run;
     weft_row_kernel run_row;  /* optional; with it: */
-    int row_panels;           /* of B that a row had best have, whose panels come from L2 then */
+    int row_panels, row_most; /* of B that a row had best have, whose panels come from L2 then; where all of B
+                                 stays there while A passes */
     weft_keeper keep;         /* optional; with it: */
     int keep_block;           /* 1 or 2 */
     weft_row_keeper keep_row; /* optional */

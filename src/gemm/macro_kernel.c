@@ -394,7 +394,8 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
     const weft_gemm_tile *tile = job->tile;
     int64_t lines = job->side_a.lines, nr = job->kernel->nr, type = (int64_t)job->type_bytes, sums_row;
     int64_t slices = weft_divide_up(rows, lines);
-    int64_t left = job->streams || job->widens || job->kernel->fetches ? 0 : b->cols - j - cols;
+    bool fetched = job->b_stays || job->streams || job->widens || job->kernel->fetches;
+    int64_t left = fetched ? 0 : b->cols - j - cols;
     char *sums = sums_at(job, b, s0, i0, j, &sums_row);
     pass s = {
         .job = job,

@@ -56,6 +56,7 @@ const weft_kernel weft_kernel_amx_i8_32x32 = {
     .run = run,
     .run_row = run_row,
     .row_panels = ROW_PANELS,
+    .row_most = ROW_MOST,
     .run_ahead = run_ahead,
     .keep = keep,
     .keep_row = keep_row,

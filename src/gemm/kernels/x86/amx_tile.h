@@ -28,7 +28,8 @@
 
 enum { MR = 32, NR = 32, STEP_BYTES = 32 * 64, CACHE_LINE = 64, MICRO_BYTES = MR * NR * 4 };
 enum {
-    ROW_PANELS = 4,   /* of B that a piece of A passes while it is in L1 */
+    ROW_PANELS = 4,   /* of B that a piece of A passes while it is in L1, */
+    ROW_MOST = 16,    /* and where B stays in L2 */
     PIECE_STEPS = 16, /* of it: two thirds of L1 */
     PIECE_PANELS = 3, /* of B that make it worth keeping sums between pieces */
     PUT_ROWS = 4      /* of finished sums that go to C or D with a step */
@@ -161,7 +162,7 @@ INLINE void fetch_places(const row_places *places, int64_t g, int64_t step, int6
 }
 
 /*
- * At most ROW_PANELS micro-tiles: `start` is what they start from, or NULL; `sums` where they wait between
+ * At most ROW_MOST micro-tiles: `start` is what they start from, or NULL; `sums` where they wait between
  * pieces of k, both micro-tiles side by side. They do not wait in `places`, whose lines may be in a peer's
  * cache. In the end `put` takes them there; without it they leave their tiles for `places`, as sums.
  */
@@ -213,13 +214,13 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
         put(places, ready, leaving.at, 0, MR);
 }
 
-/* From the g-th on, as many as run_panels takes. */
-INLINE weft_panels panels_from(const weft_panels *b, int64_t g)
+/* From the g-th on, at most `most`. */
+INLINE weft_panels panels_from(const weft_panels *b, int64_t g, int64_t most)
 {
     return (weft_panels){
         .first = b->first + g * b->bytes,
         .bytes = b->bytes,
-        .count = b->count - g < ROW_PANELS ? b->count - g : ROW_PANELS,
+        .count = b->count - g < most ? b->count - g : most,
         .ahead = b->ahead ? b->ahead + g * b->bytes : NULL,
         .ahead_count = b->ahead_count - g,
         .slice = b->slice,
@@ -230,10 +231,11 @@ INLINE weft_panels panels_from(const weft_panels *b, int64_t g)
 INLINE void run_row_of(int64_t k, const void *a, const weft_panels *b, const char *start, put_rows put,
                        const row_places *places)
 {
-    char sums[ROW_PANELS * MICRO_BYTES] __attribute__((aligned(64)));
+    char sums[ROW_MOST * MICRO_BYTES] __attribute__((aligned(64)));
+    int64_t most = b->count <= ROW_MOST ? ROW_MOST : ROW_PANELS;
 
-    for (int64_t g = 0; g < b->count; g += ROW_PANELS) {
-        weft_panels some = panels_from(b, g);
+    for (int64_t g = 0; g < b->count; g += most) {
+        weft_panels some = panels_from(b, g, most);
         row_places at = *places;
 
         at.to[0] += g * at.across;
