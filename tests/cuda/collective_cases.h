@@ -253,6 +253,21 @@ static inline void coll_lines(const coll_rank *r, int rounds)
             }
         coll_try(r, &often);
     }
+    for (weft_op op = WEFT_OP_ALL_REDUCE; op <= WEFT_OP_ALL_TO_ALL; op++)
+        for (size_t c = 0; c < sizeof(counts) / sizeof(*counts) && op != WEFT_OP_BROADCAST; c++, seed++) {
+            weft_dtype dtype = c % 2 ? WEFT_BF16 : WEFT_I64;
+            coll_job j = {.op = op,
+                          .schedule = WEFT_SCHEDULE_PACKETS,
+                          .dtype = dtype,
+                          .reduction = coll_reduction(dtype, seed),
+                          .count = counts[c],
+                          .runs = c == 2 ? rounds : 3,
+                          .in_place = seed % 3 == 0,
+                          .shift = seed % 4 == 3 ? (int)(seed % 5) : 0,
+                          .seed = seed};
+
+            coll_try(r, &j);
+        }
 }
 
 /*

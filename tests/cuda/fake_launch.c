@@ -49,6 +49,7 @@ void fake_kernels(weft_cuda_device *device)
         device->packets[i] = function_of(PACKETS_KERNEL);
         device->lines[0][i] = device->lines[1][i] = device->packets[i];
     }
+    device->lines_moved = device->packets[0];
     for (int i = 0; i < 2 * 2 * WEFT_CUDA_SPLITK_TILE_COUNT; i++)
         device->splitk[i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT][i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT][i % 2] =
             function_of(SPLITK_KERNELS + i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT));

@@ -1,6 +1,7 @@
 #include "fake_lines.h"
 
 #include "run/cpu/reduce.h"
+#include "support/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,17 +107,31 @@ static void add_line(const weft_cuda_packets *p, int64_t line, uint64_t epoch)
             put_line(p, p->peer[r].back, line, epoch, (const char *)out, bytes);
 }
 
+/* A line of every peer, as it is. */
+static void take_line(const weft_cuda_packets *p, const char *rows, int64_t line, uint64_t epoch)
+{
+    for (int r = 0; r < p->world; r++)
+        if (r != p->rank && bytes_in(p, r, line)) {
+            uint64_t words[WORDS];
+
+            get_line(p, rows + r * p->row_bytes, line, epoch, words);
+            memcpy(p->peer[r].recv + line * payload_of(p), words, bytes_in(p, r, line));
+        }
+}
+
 void fake_lines_receive(const weft_cuda_packets *p, fake_chunk chunk, int hop)
 {
-    for (int64_t line = chunk.first; line < chunk.end; line++) {
-        if (!hop && bytes_in(p, p->rank, line))
-            add_line(p, line, chunk.epoch);
-        for (int r = 0; r < p->world && hop; r++)
-            if (r != p->rank && bytes_in(p, r, line)) {
-                uint64_t words[WORDS];
+    const weft_cuda_packet_peer *mine = &p->peer[p->rank];
 
-                get_line(p, p->results + r * p->row_bytes, line, chunk.epoch, words);
-                memcpy(p->peer[r].recv + line * payload_of(p), words, bytes_in(p, r, line));
-            }
+    CHECK(p->reduces || !p->results); /* also of a rank whose slice is empty: it decides which kernel runs */
+    for (int64_t line = chunk.first; line < chunk.end; line++) {
+        int64_t at = line * payload_of(p);
+
+        if (!hop && p->reduces && bytes_in(p, p->rank, line))
+            add_line(p, line, chunk.epoch);
+        if (!hop && !p->reduces)
+            memmove(mine->recv + at, mine->send + at, bytes_in(p, p->rank, line));
+        if (hop || !p->reduces)
+            take_line(p, hop ? p->results : p->inbox, line, chunk.epoch);
     }
 }

@@ -1,4 +1,4 @@
-/* All-reduce by lines on the fake GPU, as src/run/cuda/lines.cu does it: the parts of fake_packets.h. */
+/* Collectives by lines on the fake GPU, as src/run/cuda/lines.cu does it: the parts of fake_packets.h. */
 #ifndef WEFT_TESTS_CUDA_FAKE_LINES_H
 #define WEFT_TESTS_CUDA_FAKE_LINES_H
 

@@ -431,7 +431,7 @@ enum {
     LINK_LINES_CTAS = 144,      /* have 2 MiB of eight ranks under way at once, a line each of 16 warps, */
     LINK_CTA_LINES = 8,         /* or of 8: less is not worth another CTA */
     LINK_HOP_BYTES = 1000000,   /* a link carries while another hop of an all_reduce waits */
-    LINK_LINES_BYTES = 16 << 20 /* of an all_reduce: its inboxes have four times as many */
+    LINK_LINES_BYTES = 16 << 20 /* of all ranks: inboxes have twice as many, of an all_reduce four times */
 };
 
 static weft_schedule schedule_over_links(const weft_problem *p, const weft_cuda_basis *b, int64_t bytes)
@@ -443,6 +443,9 @@ static weft_schedule schedule_over_links(const weft_problem *p, const weft_cuda_
         return spared_by_a_hop(bytes, world) <= LINK_HOP_BYTES ? WEFT_SCHEDULE_PACKETS
                                                                : WEFT_SCHEDULE_TWO_SHOT_PACKETS;
     if (few && bytes * (world - 1) <= LINK_PACKETS_BYTES)
+        return WEFT_SCHEDULE_PACKETS;
+    if (few && weft_cuda_by_lines(p->op, WEFT_SCHEDULE_PACKETS, (weft_cuda_wire){b->adds, b->whole}) &&
+        p->op != WEFT_OP_ALL_REDUCE && bytes * world <= LINK_LINES_BYTES)
         return WEFT_SCHEDULE_PACKETS;
     return p->op == WEFT_OP_BROADCAST || p->op == WEFT_OP_ALL_REDUCE ? WEFT_SCHEDULE_PUSH
                                                                      : WEFT_SCHEDULE_PULL;

@@ -9,11 +9,11 @@
  * runs.
  *
  * weft_lines (lines.cu) does so for all_reduce in two hops (`two_shot_packets`), and where no two ranks share
- * a GPU in one, by lines of 128 bytes that eight threads of a warp store at once. Where links keep such a
- * store whole, as NVLink does, a line is 15 words of payload and the run's number in its last one; elsewhere
- * it is eight packets. Thread i of the eight has words i and, of whole lines, 8 + i of a line's payload, side
- * by side. A rank of whose slice nothing is left in a chunk hears in its place the results of those that have
- * some, and those are all that it writes to.
+ * a GPU for all but broadcast in one, by lines of 128 bytes that eight threads of a warp store at once. Where
+ * links keep such a store whole, as NVLink does, a line is 15 words of payload and the run's number in its
+ * last one; elsewhere it is eight packets. Thread i of the eight has words i and, of whole lines, 8 + i of a
+ * line's payload, side by side. A rank of whose slice nothing is left in a chunk hears in its place the
+ * results of those that have some, and those are all that it writes to.
  */
 #ifndef WEFT_RUN_CUDA_COLLECTIVE_H
 #define WEFT_RUN_CUDA_COLLECTIVE_H
@@ -44,7 +44,7 @@ typedef struct weft_cuda_wire {
 static inline bool weft_cuda_by_lines(weft_op op, weft_schedule schedule, weft_cuda_wire wire)
 {
     return schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS ||
-           (schedule == WEFT_SCHEDULE_PACKETS && op == WEFT_OP_ALL_REDUCE && wire.whole_lines && wire.apart);
+           (schedule == WEFT_SCHEDULE_PACKETS && op != WEFT_OP_BROADCAST && wire.whole_lines && wire.apart);
 }
 
 /* Bytes of payload in a line. */
@@ -56,8 +56,8 @@ static inline int64_t weft_cuda_line_payload(bool whole)
 
 /* What goes to a rank, and its inbox's row of this one; NULL and a row: a packet without payload, so that it
  * knows this rank has come. Where its payload goes, NULL when it sends none; REDUCE: that of rank 0 is the
- * result's. Lines: the rank's slice in send and recv and how long it is, all of it in one hop. `back`: this
- * rank's row of its inbox of results. */
+ * result's. Lines: the rank's slice in send and recv and how long it is, all of it in one hop, and what it
+ * reduces goes to its own recv. `back`: this rank's row of its inbox of results. */
 typedef struct weft_cuda_packet_peer {
     const char *send;
     char *to, *recv, *back;

@@ -135,6 +135,7 @@ typedef struct weft_cuda_device {
     CUfunction collective[WEFT_FP8_E5M2 + 1],
         packets[WEFT_FP8_E5M2 + 1];                            /* by what is reduced; movement takes any */
     CUfunction lines[2][WEFT_FP8_E5M2 + 1];                    /* as packets; whole or not */
+    CUfunction lines_moved;                                    /* whole ones that nothing is made of */
     CUfunction collective_link[WEFT_BF16 + 1];                 /* over an emulated link: for measurements */
     CUfunction gate, sums, sums_link;                          /* of matrices, with the epilogue; likewise */
     CUfunction exchange, exchange_link;                        /* of sums that go as marked words; likewise */

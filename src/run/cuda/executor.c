@@ -144,8 +144,9 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
     int f16 = problem->dtype == WEFT_F16;
     bool link = executor->args.link != NULL;
     if (executor->kind == WEFT_CUDA_PACKETS)
-        return executor->packets.lines ? device->lines[executor->packets.whole_lines][problem->dtype]
-                                       : device->packets[problem->dtype];
+        return !executor->packets.lines     ? device->packets[problem->dtype]
+               : !executor->packets.reduces ? device->lines_moved
+                                            : device->lines[executor->packets.whole_lines][problem->dtype];
     if (executor->kind == WEFT_CUDA_SUMS)
         return link ? device->sums_link : device->sums;
     if (executor->kind == WEFT_CUDA_COLLECTIVE)

@@ -1,5 +1,5 @@
 /*
- * All-reduce by lines: see collective.h. A CTA has a chunk of every slice, a warp the same line of all of
+ * Collectives by lines: see collective.h. A CTA has a chunk of every slice, a warp the same line of all of
  * them, eight threads of it those of two ranks: they have read what they send before they store what comes,
  * so recv may be send.
  *
@@ -21,8 +21,9 @@ enum {
     LINE_BYTES = WEFT_CUDA_LINE_BYTES,
     LINE_THREADS = WEFT_CUDA_LINE_THREADS,
     WARP = 32,
-    HELD = 2,                             /* ranks' lines of a thread, */
-    TOGETHER = HELD * WARP / LINE_THREADS /* and of a warp */
+    HELD = 2,                              /* ranks' lines of a thread, */
+    TOGETHER = HELD * WARP / LINE_THREADS, /* and of a warp */
+    MOVED = -1                             /* instead of a type: nothing is added up */
 };
 
 /* Its own of the eight threads of a line; the first of the two ranks that they have of r0 and on. */
@@ -318,9 +319,10 @@ __device__ __forceinline__ void add_up(const weft_cuda_packets &p, const Run &ru
     store_line<WHOLE, PLAIN>(p, here && first_rank(0) == 0, mine.recv, mine.bytes, line, result);
 }
 
+/* What every peer has put into its row of `rows`, as it is. */
 template <bool WHOLE, bool PLAIN>
-__device__ __forceinline__ void take_results(const weft_cuda_packets &p, const Run &run, Watch &watch,
-                                             bool here, int line)
+__device__ __forceinline__ void take_rows(const weft_cuda_packets &p, const Run &run, Watch &watch,
+                                          const char *rows, bool here, int line)
 {
 #pragma unroll 1
     for (int r0 = 0; r0 < p.world; r0 += TOGETHER) {
@@ -329,7 +331,7 @@ __device__ __forceinline__ void take_results(const weft_cuda_packets &p, const R
         for (int j = 0; j < HELD; j++)
             round.wanted[j] =
                 here && round.is_peer(p, j) && has_line<WHOLE>(p.peer[round.rank(p, j)].bytes, line);
-        if (!await_lines<WHOLE>(p, run, watch, p.results, round))
+        if (!await_lines<WHOLE>(p, run, watch, rows, round))
             return;
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
@@ -349,19 +351,34 @@ __device__ __forceinline__ void send_all(const weft_cuda_packets &p, const Run &
     while ((line += (int)blockDim.x / WARP) < run.end && here);
 }
 
+/* Where nothing is added up: this rank's own line too. */
+template <bool WHOLE, bool PLAIN>
+__device__ __forceinline__ void move_line(const weft_cuda_packets &p, const Run &run, Watch &watch, bool here,
+                                          int line)
+{
+    const weft_cuda_packet_peer &mine = p.peer[p.rank];
+    bool own = here && first_rank(0) == 0 && has_line<WHOLE>(mine.bytes, line);
+    store_line<WHOLE, PLAIN>(p, own, mine.recv, mine.bytes, line,
+                             load_line<WHOLE, PLAIN>(p, own, mine.send, mine.bytes, line));
+    take_rows<WHOLE, PLAIN>(p, run, watch, p.inbox, here, line);
+}
+
 template <int DTYPE, bool WHOLE, bool PLAIN>
 __device__ __forceinline__ void finish_all(const weft_cuda_packets &p, const Run &run, Watch &watch,
                                            bool here, int first)
 {
     int line = first;
     do
-        add_up<DTYPE, WHOLE, PLAIN>(p, run, watch, here, line);
+        if constexpr (DTYPE == MOVED)
+            move_line<WHOLE, PLAIN>(p, run, watch, here, line);
+        else
+            add_up<DTYPE, WHOLE, PLAIN>(p, run, watch, here, line);
     while ((line += (int)blockDim.x / WARP) < run.end && here && !watch.lost);
-    if (!p.results)
+    if (DTYPE == MOVED || !p.results)
         return;
     line = first;
     do
-        take_results<WHOLE, PLAIN>(p, run, watch, here, line);
+        take_rows<WHOLE, PLAIN>(p, run, watch, p.results, here, line);
     while ((line += (int)blockDim.x / WARP) < run.end && here && !watch.lost);
 }
 
@@ -430,6 +447,7 @@ template <int DTYPE, bool WHOLE> __device__ __forceinline__ void run_any(const w
     WEFT_LINES_AS(name, dtype, true)                                                                         \
     WEFT_LINES_AS(parted_##name, dtype, false)
 
+WEFT_LINES_AS(moved, MOVED, true)
 WEFT_LINES(f32, WEFT_F32)
 WEFT_LINES(f16, WEFT_F16)
 WEFT_LINES(bf16, WEFT_BF16)

@@ -85,8 +85,8 @@ static void bind_inboxes(const weft_plan_part *part, const weft_cuda_binding *bi
     }
 }
 
-/* Slices. The first of a slice's chunks comes first. */
-static void place_lines(const weft_plan_part *part, weft_cuda_packets *p, weft_cuda_packet_rows *rows)
+/* Slices of an all_reduce. The first of a slice's chunks comes first. */
+static void place_slices(const weft_plan_part *part, weft_cuda_packets *p, weft_cuda_packet_rows *rows)
 {
     int64_t size = (int64_t)weft_dtype_size(part->problem.dtype);
 
@@ -133,6 +133,16 @@ static void place_packets(const weft_plan_part *part, weft_cuda_packets *p, weft
                 p->peer[r].to = NULL;
 }
 
+/* Rows that lines have, each as long as the others. */
+static void place_rows(const weft_plan_part *part, weft_cuda_packets *p, weft_cuda_packet_rows *rows)
+{
+    place_packets(part, p, rows);
+    for (int r = 0; r < part->world; r++)
+        p->peer[r].bytes = p->bytes;
+    if (p->reduces)
+        rows->recv_at[part->rank] = 0;
+}
+
 weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_binding *binding,
                                    weft_cuda_packets *packets, weft_cuda_packet_rows *rows,
                                    weft_error_text *error)
@@ -155,16 +165,18 @@ weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_b
     made.chunk_packets = weft_divide_up(tile && tile * size < made.bytes ? tile * size : made.bytes,
                                         unit_payload(part, binding->wire));
     bind_inboxes(part, binding, &made);
-    for (uint32_t i = 0; i < part->task_count; i++)
-        made.reduces |= part->tasks[i].kind == WEFT_TASK_REDUCE;
+    /* also where this rank has nothing to add up itself */
+    made.reduces = op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER;
     made.epochs = binding->signals[part->rank] + (size_t)part->signal_count * WEFT_CUDA_LINE_WORDS;
     for (int r = 0; r < part->world; r++)
         rows->send_at[r] = rows->recv_at[r] = -1;
     /* all_reduce and broadcast have one row; slices begin on 16 bytes of it */
     rows->aligned =
         made.bytes % WEFT_CUDA_PACKET_PAYLOAD == 0 || op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_BROADCAST;
-    if (made.lines)
-        place_lines(part, &made, rows);
+    if (made.lines && op == WEFT_OP_ALL_REDUCE)
+        place_slices(part, &made, rows);
+    else if (made.lines)
+        place_rows(part, &made, rows);
     else
         place_packets(part, &made, rows);
     *packets = made;
