@@ -10,9 +10,11 @@
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MAX_WORDS = 6 };
@@ -363,7 +365,7 @@ const char *weft_machine_builtin_name(int index)
     return index >= 0 && index < weft_machine_builtin_count ? weft_machine_builtins[index].name : NULL;
 }
 
-static weft_status load_path(const char *path, weft_machine *machine, weft_error_text *error)
+static weft_status read_path(const char *path, weft_machine *machine, weft_error_text *error)
 {
     enum { LIMIT = 256 * 1024 };
     FILE *file = fopen(path, "r");
@@ -387,6 +389,38 @@ static weft_status load_path(const char *path, weft_machine *machine, weft_error
                  : weft_machine_parse(text, path, machine, error);
     fclose(file);
     free(text);
+    return status;
+}
+
+/* The file that was read last is read again when it has changed: ranks that meet for every plan ask for it
+ * each time. */
+static weft_status load_path(const char *path, weft_machine *machine, weft_error_text *error)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct {
+        char path[1024];
+        struct stat as;
+        weft_machine machine;
+    } last;
+    struct stat now;
+    weft_status status = WEFT_OK;
+
+    if (strlen(path) >= sizeof(last.path) || stat(path, &now) != 0)
+        return read_path(path, machine, error);
+    pthread_mutex_lock(&lock);
+    if (strcmp(path, last.path) != 0 || now.st_ino != last.as.st_ino || now.st_dev != last.as.st_dev ||
+        now.st_size != last.as.st_size || now.st_mtim.tv_sec != last.as.st_mtim.tv_sec ||
+        now.st_mtim.tv_nsec != last.as.st_mtim.tv_nsec) {
+        last.path[0] = 0;
+        status = read_path(path, &last.machine, error);
+        if (status == WEFT_OK) {
+            snprintf(last.path, sizeof(last.path), "%s", path);
+            last.as = now;
+        }
+    }
+    if (status == WEFT_OK)
+        *machine = last.machine;
+    pthread_mutex_unlock(&lock);
     return status;
 }
 
