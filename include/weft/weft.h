@@ -388,8 +388,8 @@ typedef struct weft_tuning {
                      ranks that need it, or chosen for the case */
     int staged;   /* 1 = ranks touch nothing of each other's operands: what peers read of them is copied to
                      symmetric memory chunk by chunk, in the run, and results for peers are left there (a B of
-                     weft_pack, the schedule two_level, collectives over nodes and, on GPUs, direct and
-                     unfused products excepted); 0 = by where the operands lie */
+                     weft_pack, two_level of an ag_gemm or a collective, collectives over nodes and, on GPUs,
+                     unfused ag_gemm and gemm_as excepted); 0 = by where the operands lie */
     int32_t reserved[4]; /* zero */
 } weft_tuning;
 
@@ -444,11 +444,11 @@ typedef struct weft_plan weft_plan;
  * The buffers of one run, each the part of its matrix that lies on this rank. What an op does not use is
  * ignored. Leading dimensions and strides between the matrices of a batch are in elements; 0 means dense.
  * Buffers may lie anywhere, on each rank elsewhere (on GPUs what peers touch may move only in the same run on
- * all ranks). In symmetric memory (weft_alloc) nothing is copied on the
- * way to a peer. Elsewhere, on CPUs, what peers need of 256 KiB and more is staged chunk by chunk in the run
- * (tuning.staged), from the first run of an operation on, and in one run after its place changed on some rank
- * as a whole before it, as smaller buffers are, a B of weft_pack, and all in plans of files and over nodes. C
- * may be D. `size` is sizeof(weft_operands).
+ * all ranks). In symmetric memory (weft_alloc) nothing is copied on the way to a peer. Elsewhere, on CPUs,
+ * what peers need of 256 KiB and more is staged chunk by chunk in the run (tuning.staged), from the first run
+ * of an operation on, and in one run after its place changed on some rank as a whole before it, as smaller
+ * buffers are, a B of weft_pack, and all in plans of files and over nodes. C may be D. `size` is
+ * sizeof(weft_operands).
  */
 typedef struct weft_operands {
     size_t size;
@@ -527,9 +527,10 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 /*
  * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
  * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those as
- * many as have 64 MiB together; on GPUs 512 MiB of symmetric memory, and any that a graph captured. For a new
- * one, another m, each rank plans by itself, and they exchange nothing but what a run does: on the CPUs of
- * one node, after the first, unless it needs more memory than all before it, ranks have different CPUs,
+ * many as have 64 MiB together; on GPUs 512 MiB, of symmetric memory and what a plan's first run takes beside
+ * it, and any that a graph captured; what runs with other operands take beside it has 512 MiB on a rank. For
+ * a new one, another m, each rank plans by itself, and they exchange nothing but what a run does: on the CPUs
+ * of one node, after the first, unless it needs more memory than all before it, ranks have different CPUs,
  * calibrations or numbers of workers, or there is a file of `weft tune`. `problem` may leave its op open; the
  * function sets it. What rank r holds, and what it gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
@@ -933,11 +934,12 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
  * and the collectives, whose operands may be any memory the GPU can use. What peers touch of them, where it
  * does not come from weft_alloc, is staged chunk by chunk in the run (tuning.staged) where ranks have a GPU
- * each and the schedule can; where ranks share one, in every two_shot gemm_ar, in an ag_gemm or gemm_as from
- * 16 MiB of a rank on, and in an all_gather from 4 MiB on. Else it is copied as a whole, on the stream. A
- * gemm_rs of a D without gaps between its lines copies nothing, nor does an unfused ag_gemm of such an A in
- * equal shares and k in eights. A collective's may be other memory in every call. Mixture of experts, and
- * weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
+ * each and the schedule can; where ranks share one, in a fused gemm_ar (of more than two ranks not by
+ * two_level), in other products from 16 MiB of a rank on, and in an all_gather from 4 MiB on, where that was
+ * measured to be faster. Else it is copied as a whole, on the stream. A gemm_rs of a D without gaps between
+ * its lines copies nothing, nor does an unfused ag_gemm of such an A in equal shares and k in eights. A
+ * collective's may be other memory in every call. Mixture of experts, and weft_grouped_gemm. weft_gemm works
+ * on the CPU, with memory of the CPU.
  *
  * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
  * have collectives and the four products, with the types of the CPU, staged through the host (docs/nodes.md):
