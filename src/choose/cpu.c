@@ -78,12 +78,15 @@ static weft_schedule choose_across(const weft_problem *p, int world, bool alone)
 static weft_schedule usual_schedule(const weft_problem *p, int world)
 {
     bool f32 = p->dtype == WEFT_F32, few = p->m <= (f32 ? 512 : 256);
+    /* Four ranks of four workers: owners' sums took longer than the collective that all workers share. */
+    bool crowd = world > 2 && p->tuning.workers > 1;
 
     switch (p->op) {
     case WEFT_OP_GEMM_RS:
         return few ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_DIRECT;
     case WEFT_OP_GEMM_AR:
-        return few || (f32 && p->k / world > LONG_K) ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_TWO_SHOT;
+        return few || crowd || (f32 && p->k / world > LONG_K) ? WEFT_SCHEDULE_UNFUSED
+                                                              : WEFT_SCHEDULE_TWO_SHOT;
     case WEFT_OP_GEMM_AS:
         return (f32 && p->k > LONG_K) || (!weft_problem_only_rounds(p) && p->k > EPILOGUE_K)
                    ? WEFT_SCHEDULE_UNFUSED

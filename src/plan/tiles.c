@@ -12,6 +12,7 @@ enum {
     ROUNDS_MOST = 8,      /* tiles of a worker, about, at most */
     ROW_CUTS_MOST = 12,   /* ways to cut rows that are compared */
     ROWS_PAY = 2,         /* micro-tiles of rows that read a panel of B */
+    MICRO_TILES_PAY = 8,  /* in a tile that has a worker of its owner to itself */
     SLICES_OF_SHARE = 8,  /* steps of k in a share, so that shares are even */
     SLICE_K_LEAST = 128,  /* of k: less is over before its sum is stored */
     SUM_MOVES = 4,        /* of each element of a slice: stored, and added to the others */
@@ -146,28 +147,44 @@ static bool better(const grid *one, const grid *other)
     return one->cost + one->strain < other->cost + other->strain;
 }
 
+/* How many tiles there should be at least. Sums leave and come while others are formed: two for each owner,
+ * and as much for one as another. Of two_shot an owner adds up what has come with the workers that have its
+ * tiles: one for each of them, where that leaves some micro-tiles to a tile. */
+static int64_t tiles_wanted(const weft_problem *p, const extents *e, int world, const weft_gemm_steps *steps,
+                            bool travels)
+{
+    int64_t two = 2 * (int64_t)world, one = (int64_t)world * p->tuning.workers;
+    int64_t micro = weft_divide_up(e->rows, steps->mr) * weft_divide_up(e->cols, steps->nr) * p->l;
+
+    if (travels)
+        return two;
+    if (p->schedule != WEFT_SCHEDULE_TWO_SHOT)
+        return 1;
+    return one > two && micro >= MICRO_TILES_PAY * one ? one : two;
+}
+
 /* Rows of tiles as wide as the result, of which there are as many as are wanted because they travel; 0: none
  * are, or they would have fewer rows than pay. They may be more than the search below comes to. */
 static int64_t rows_of_many(const weft_problem *p, const extents *e, const weft_gemm_steps *steps,
-                            int64_t tiles_wanted)
+                            int64_t wanted)
 {
-    double down = ceil((double)tiles_wanted / (e->shards * (double)p->l));
+    double down = ceil((double)wanted / (e->shards * (double)p->l));
     int64_t rows = (int64_t)((double)e->rows / down) / steps->mr * steps->mr;
 
-    return e->steps > 1 && tiles_wanted > 1 && rows >= ROWS_PAY * (int64_t)steps->mr ? rows : 0;
+    return e->steps > 1 && wanted > 1 && rows >= ROWS_PAY * (int64_t)steps->mr ? rows : 0;
 }
 
 /* The best of the ways to cut rows and columns: for each cut of rows those of columns that fill rounds. */
 static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const weft_gemm_steps *steps,
-                                 int64_t tiles_wanted)
+                                 int64_t wanted)
 {
     /* Down to a third of a micro-tile's rows, for which there are kernels: fewer leave most of a column's
      * reading unused. */
     int64_t down0 = weft_divide_up(e->rows, steps->m_tile),
             down_most = weft_divide_up(e->rows, weft_divide_up(steps->mr, 3));
     int64_t columns = weft_divide_up(e->cols, steps->nr), before = 0;
-    double rounds = fmax(ROUNDS_MOST, ceil((double)tiles_wanted / p->tuning.workers));
-    int64_t few = rows_of_many(p, e, steps, tiles_wanted);
+    double rounds = fmax(ROUNDS_MOST, ceil((double)wanted / p->tuning.workers));
+    int64_t few = rows_of_many(p, e, steps, wanted);
     grid best = {.uneven = INFINITY, .cost = INFINITY};
 
     for (int64_t down = down0; down <= least(down_most, down0 + ROW_CUTS_MOST); down++) {
@@ -182,7 +199,7 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
             grid g = {.down = down, .across = least((int64_t)fmin(across, (double)columns), columns)};
 
             if (g.across == before ||
-                (rows_of_tiles * (double)g.across < (double)tiles_wanted && g.across < columns))
+                (rows_of_tiles * (double)g.across < (double)wanted && g.across < columns))
                 continue;
             before = g.across;
             judge(p, e, steps, &g);
@@ -263,8 +280,6 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
 {
     bool open = !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.grain_n;
     int64_t rows_once = p->tuning.tile_m ? p->tuning.tile_m : steps->m_tile;
-    /* Sums leave and come while others are formed: two for each owner at least, and as much for one as
-     * another. */
     bool travels =
         p->schedule == WEFT_SCHEDULE_TWO_LEVEL && (p->op == WEFT_OP_GEMM_AR || p->op == WEFT_OP_GEMM_RS);
     extents e = extents_of(p, world);
@@ -274,8 +289,7 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
     if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= rows_once)
         p->b_form = WEFT_B_PLAIN;
     if (open && (p->tuning.workers > 1 || travels) && e.rows > 0 && e.cols > 0 && e.k > 0) {
-        int64_t wanted = travels || p->schedule == WEFT_SCHEDULE_TWO_SHOT ? 2 * (int64_t)world : 1;
-        grid best = cut_rows_and_columns(p, &e, steps, wanted);
+        grid best = cut_rows_and_columns(p, &e, steps, tiles_wanted(p, &e, world, steps, travels));
 
         if (e.stream_k && !p->tuning.tile_k && best.uneven > even_enough)
             cut_k(p, &e, steps, &best, &p->tuning.tile_k);

@@ -103,6 +103,29 @@ static void foresees_few_rows(void)
         CHECK(weft_choose_remembers(&basis.machine, &problem, 4));
 }
 
+/* Without a calibration: several workers of several ranks add up together, one worker or two ranks as they
+ * go.
+ */
+static void many_workers_add_up_together(void)
+{
+    static const struct {
+        int world, workers;
+        weft_schedule schedule;
+    } cases[] = {
+        {4, 4, WEFT_SCHEDULE_UNFUSED}, {4, 1, WEFT_SCHEDULE_TWO_SHOT}, {2, 4, WEFT_SCHEDULE_TWO_SHOT}};
+    weft_error_text error = {0};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_basis basis = {.machine = find("cpu"), .workers = cases[i].workers};
+        weft_problem problem = ag_gemm(1024, 1792, 512, WEFT_LAYOUT_DEFAULT), resolved;
+
+        problem.op = WEFT_OP_GEMM_AR;
+        CHECK_INT(weft_core_current(&basis.core, &error), WEFT_OK);
+        CHECK_INT(weft_choose_cpu(&basis, &problem, cases[i].world, &resolved, NULL, &error), WEFT_OK);
+        CHECK_INT(resolved.schedule, cases[i].schedule);
+    }
+}
+
 /* Ranks with few rows each gather them and read B once, whatever their number; with many they do not. */
 static void reads_b_once_for_few_rows(void)
 {
@@ -171,6 +194,7 @@ int main(void)
 
     weighs_the_promise();
     foresees_few_rows();
+    many_workers_add_up_together();
     reads_b_once_for_few_rows();
     pushes_sums_of_lone_ranks();
     /* Where a fused kernel's launch costs more than a tiny problem's communication, it is not taken. */

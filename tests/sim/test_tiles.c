@@ -393,6 +393,27 @@ static void a_plain_b_is_packed_once(void)
     }
 }
 
+/* All workers of an owner add up what its peers have sent, not the two that have its tiles. */
+static void owners_finish_with_all_workers(void)
+{
+    const layer wide = {"wide", false, 1792, 512};
+    weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, &wide, 512, 4, 4);
+    weft_error_text error = {0};
+
+    weft_plan_tiles(&p, 4, &amx);
+    for (int rank = 0; rank < 4; rank++) {
+        weft_plan_part part = {0};
+        bool adds[4] = {false};
+
+        CHECK_INT(weft_plan_make(&p, 4, rank, &part, &error), WEFT_OK);
+        for (uint32_t i = 0; i < part.task_count; i++)
+            if (part.tasks[i].kind == WEFT_TASK_REDUCE)
+                adds[part.tasks[i].lane] = true;
+        CHECK(adds[0] && adds[1] && adds[2] && adds[3]);
+        weft_plan_part_free(&part);
+    }
+}
+
 /* Where starting a task takes longer than its product, workers without one are cheaper than a second round:
  * ten tiles for nineteen workers, not twenty and more. */
 static void starts_are_not_bought(void)
@@ -465,6 +486,7 @@ int main(void)
     cut_rows_share_a_packed_b();
     few_workers_keep_wide_tiles();
     a_plain_b_is_packed_once();
+    owners_finish_with_all_workers();
     collectives_use_the_team();
     starts_are_not_bought();
     llama_layers();
