@@ -669,8 +669,9 @@ WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const w
  * GPUs everything is memory of its GPU, also offset and start, which the kernel reads there: so the call goes
  * on the stream of the group's calls (weft_group_set_stream), waits for nobody, and may be captured into a
  * CUDA graph and replayed with other offsets. There it takes float16 and bfloat16 (a_dtype and b_dtype are
- * dtype, d_dtype that or float32), on Hopper GPUs, with A and B on 16-byte boundaries, also row by row and
- * matrix by matrix; others are WEFT_ERR_UNSUPPORTED. Offsets that do not rise, and rows beyond `rows`, are
+ * dtype, d_dtype that or float32; b_dtype also fp8 with transb, converted, exactly, in the kernel), on Hopper
+ * GPUs, with A and B on 16-byte boundaries, also row by row and matrix by matrix; others are
+ * WEFT_ERR_UNSUPPORTED. Offsets that do not rise, and rows beyond `rows`, are
  * WEFT_ERR_ARGUMENT on the CPU; on a GPU such rows are left out. Calls of a group on a GPU follow each other.
  */
 typedef struct weft_grouped_args {
@@ -892,8 +893,9 @@ WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const voi
 
 /*
  * The same with weights as a model stores them: of any type that a product of the layer's type reads
- * (weft_gemm_args), so also int8 and fp8, which are converted exactly while they are packed, on GPUs copied.
- * A list of scales has for each expert that lives here a factor for every column of its matrix (inter of gate
+ * (weft_gemm_args), so also int8 and fp8, which are converted exactly while they are packed. On GPUs fp8
+ * stays so in memory, and is converted where it is multiplied; others are converted while they are copied. A
+ * list of scales has for each expert that lives here a factor for every column of its matrix (inter of gate
  * and up, hidden of down), on GPUs in their memory, by which products are multiplied; NULL, the list or one
  * of it, is 1. Everything may be freed after the call. `size` is sizeof(weft_moe_weights).
  */
