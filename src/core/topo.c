@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -221,10 +222,16 @@ int64_t weft_topo_memory_limit(const char *list, const char *root)
 
 int64_t weft_topo_memory_bytes(void)
 {
-    int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    int64_t limit = weft_topo_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+    static _Atomic int64_t known; /* its partner is any later call: threads that read at once find the same */
+    int64_t bytes = atomic_load_explicit(&known, memory_order_relaxed), limit;
 
-    return limit > 0 && limit < bytes ? limit : bytes;
+    if (bytes)
+        return bytes;
+    bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    limit = weft_topo_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+    bytes = limit > 0 && limit < bytes ? limit : bytes;
+    atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    return bytes;
 }
 
 static void chosen_word(const char *path, char word[32])

@@ -20,7 +20,8 @@ int weft_topo_cpus(weft_topo_cpu *cpus, int most);
 int64_t weft_topo_cache_bytes(int level);
 int64_t weft_topo_cache_bytes_of(int cpu, int level);
 
-/* Bytes of memory this process may use: the machine's, or what its control groups allow when that is less. */
+/* Bytes of memory this process may use: the machine's, or what its control groups allow when that is less.
+ * Read from a dozen files in the first call, and the same from then on. */
 int64_t weft_topo_memory_bytes(void);
 
 /* The least limit of the process's control group and those above it, of either version; 0: none. Its list of

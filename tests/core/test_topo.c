@@ -1,6 +1,7 @@
 /* The CPUs a process may use agree with its affinity mask, each once, neighbours side by side. */
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -50,6 +51,26 @@ static void nested_limits(void)
     CHECK_INT(system(command), 0);
 }
 
+/* A plan that needs more memory than all before it asks for the limit: files are read in the first call
+ * alone.
+ */
+static void limit_is_read_once(void)
+{
+    int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    int64_t bytes = weft_topo_memory_bytes();
+    char events[256];
+
+    CHECK(bytes > 1 << 20);
+    if (watch >= 0 && inotify_add_watch(watch, "/proc/self/cgroup", IN_OPEN) >= 0) {
+        CHECK(weft_topo_memory_bytes() == bytes);
+        CHECK(read(watch, events, sizeof(events)) < 0);
+        weft_topo_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
+        CHECK(read(watch, events, sizeof(events)) > 0); /* such a reading is seen */
+    }
+    if (watch >= 0)
+        close(watch);
+}
+
 int main(void)
 {
     enum { MOST = 4096 };
@@ -75,7 +96,7 @@ int main(void)
         CHECK_INT(cpus[0].cpu, only);
         sched_setaffinity(0, sizeof(before), &before);
     }
-    CHECK(weft_topo_memory_bytes() > 1 << 20);
+    limit_is_read_once();
     nested_limits();
     CHECK(weft_topo_cache_bytes(1) >= 0 && weft_topo_cache_bytes(9) == 0);
     return check_report("test_core_topo");
