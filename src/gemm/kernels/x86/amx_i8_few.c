@@ -7,10 +7,11 @@
  * by one tile of A.
  */
 #define VECTOR_BYTES 64
+#include "gemm/kernels/x86/few_ahead.h"
 #include "gemm/kernels/x86/kernels.h"
 #include "gemm/kernels/x86/vector.h"
 
-enum { NR = 32, A_KR = 64, FEW = 4, HALF_ROWS = 16, STEP_BYTES = A_KR * NR, AHEAD_BYTES = 4096 };
+enum { NR = 32, A_KR = 64, FEW = 4, HALF_ROWS = 16, STEP_BYTES = A_KR * NR };
 
 INLINE void put(int32_t *to, words sum, int add)
 {
@@ -32,8 +33,7 @@ INLINE void run_few(int rows, int64_t k, const int8_t *a, const char *b, int32_t
             words b0 = words_flip(words_load(b), 0x80808080);
             words b1 = words_flip(words_load(b + VECTOR_BYTES), 0x80808080);
 
-            _mm_prefetch(b + AHEAD_BYTES, _MM_HINT_T0);
-            _mm_prefetch(b + AHEAD_BYTES + VECTOR_BYTES, _MM_HINT_T0);
+            few_ahead(b, 4 * NR);
 #pragma GCC unroll 4
             for (int i = 0; i < rows; i++) {
                 int32_t four;
@@ -73,8 +73,7 @@ static void run_16(int64_t k, const void *a_panel, const void *b_panel, void *c_
     _tile_zero(0);
     _tile_zero(1);
     for (int64_t p = 0; p < k; p += A_KR, a += HALF_ROWS * 64, b += STEP_BYTES) {
-        for (int line = 0; line < STEP_BYTES; line += 64)
-            _mm_prefetch(b + AHEAD_BYTES + line, _MM_HINT_T0);
+        few_ahead(b, STEP_BYTES);
         _tile_loadd(4, a, 64);
         _tile_loadd(6, b, 128);
         _tile_loadd(7, b + 64, 128);

@@ -6,6 +6,7 @@
 #ifndef WEFT_GEMM_KERNELS_X86_AVX512_BF16_H
 #define WEFT_GEMM_KERNELS_X86_AVX512_BF16_H
 
+#include "gemm/kernels/x86/few_ahead.h"
 #include "gemm/kernels/x86/vector.h"
 
 INLINE __m512bh bf16_pair(const uint16_t *pair)
@@ -16,8 +17,6 @@ INLINE __m512bh bf16_pair(const uint16_t *pair)
     return (__m512bh)_mm512_set1_epi32(both);
 }
 
-enum { BF16_AHEAD = 4096 }; /* bytes of B: few rows wait for it, and it comes from memory */
-
 INLINE void bf16_products(int rows, int a_kr, int64_t k, const uint16_t *a, const uint16_t *b, vec sum[][2])
 {
     for (int64_t p = 0; p < k; p += a_kr) {
@@ -25,10 +24,8 @@ INLINE void bf16_products(int rows, int a_kr, int64_t k, const uint16_t *a, cons
             __m512bh b0 = (__m512bh)words_load(b);
             __m512bh b1 = (__m512bh)words_load(b + 32);
 
-            if (rows <= 4) {
-                _mm_prefetch((const char *)b + BF16_AHEAD, _MM_HINT_T0);
-                _mm_prefetch((const char *)b + BF16_AHEAD + 64, _MM_HINT_T0);
-            }
+            if (rows <= 4)
+                few_ahead((const char *)b, 128);
 #pragma GCC unroll 12
             for (int i = 0; i < rows; i++) {
                 __m512bh x = bf16_pair(a + i * a_kr + q);
