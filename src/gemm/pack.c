@@ -10,6 +10,7 @@ enum {
     LINES_MAX = 64,
     CONVERT_K = 64,
     STRIP_K = 8,
+    EDGE_K = 64, /* a multiple of every k_step */
     WIDE_LINES = 192, /* that lie side by side are converted together, */
     WIDE_K = 32       /* for so many k: a multiple of every k_step */
 };
@@ -101,23 +102,43 @@ static void pack_plain(size_t size, void *panel, const void *source, const weft_
         pack_plain_4(panel, source, side, ls, ks, lines, k, padded_k, 0);
 }
 
+/* What a fast packer does not take, fewer lines or a shorter k: laid out with its padding on the stack first,
+ * which costs a copy where the plain definition goes by elements. */
+static void pack_edge(const weft_kernel *kernel, const weft_pack_side *side, weft_panel_packer fast,
+                      char *panel, const char *source, int64_t ls, int64_t ks, int64_t lines, int64_t k)
+{
+    _Alignas(64) char part[LINES_MAX * EDGE_K * sizeof(float)];
+    int64_t size = (int64_t)weft_dtype_size(kernel->type), width = side->lines;
+
+    for (int64_t p = 0; p < k; p += EDGE_K) {
+        int64_t count = k - p < EDGE_K ? k - p : EDGE_K, padded = weft_pack_k(kernel, count);
+        int64_t ld = ks == 1 ? padded : width, runs = ks == 1 ? lines : count;
+        size_t bytes = (size_t)((ks == 1 ? count : lines) * size);
+
+        memset(part, 0, (size_t)(width * padded * size));
+        for (int64_t x = 0; x < runs; x++)
+            memcpy(part + x * ld * size, source + (p * ks + x * (ks == 1 ? ls : ks)) * size, bytes);
+        fast(panel + p * width * size, part, ld, padded);
+    }
+}
+
 /* One panel whose source has the kernel's type already. */
 static void pack_same(const weft_kernel *kernel, const weft_pack_side *side, char *panel, const void *source,
                       int64_t ls, int64_t ks, int64_t lines, int64_t k)
 {
     size_t size = weft_dtype_size(kernel->type);
     weft_panel_packer fast = ks == 1 ? side->along : ls == 1 ? side->across : NULL;
-    int64_t done = 0;
+    int64_t done = lines == side->lines ? k / kernel->k_step * kernel->k_step : 0;
 
-    if (fast && lines == side->lines) {
-        done = k / kernel->k_step * kernel->k_step;
-        if (done)
-            fast(panel, source, ks == 1 ? ls : ks, done);
+    if (!fast) {
+        pack_plain(size, panel, source, side, ls, ks, lines, k, weft_pack_k(kernel, k));
+        return;
     }
+    if (done)
+        fast(panel, source, ks == 1 ? ls : ks, done);
     if (done < k)
-        pack_plain(size, panel + (size_t)(done * side->lines) * size,
-                   (const char *)source + (size_t)(done * ks) * size, side, ls, ks, lines, k - done,
-                   weft_pack_k(kernel, k) - done);
+        pack_edge(kernel, side, fast, panel + (size_t)(done * side->lines) * size,
+                  (const char *)source + (size_t)(done * ks) * size, ls, ks, lines, k - done);
 }
 
 /* At most WIDE_LINES elements, by way of the type they are rounded to. */
