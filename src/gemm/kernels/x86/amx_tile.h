@@ -32,7 +32,8 @@ enum {
     ROW_MOST = 16,    /* and where B stays in L2 */
     PIECE_STEPS = 16, /* of it: two thirds of L1 */
     PIECE_PANELS = 3, /* of B that make it worth keeping sums between pieces */
-    PUT_ROWS = 4      /* of finished sums that go to C or D with a step */
+    PUT_ROWS = 4,     /* of finished sums that go to C or D with a step */
+    PLACE_STEPS = 8   /* that a line of C or D takes to come */
 };
 enum { AHEAD_BYTES = 16 * STEP_BYTES }; /* of a B that is used once: what arrives from memory meanwhile */
 
@@ -138,14 +139,20 @@ INLINE void fetch_ahead(const weft_panels *b, int64_t g, int64_t piece, int64_t 
         _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
 }
 
-/* Rows of a micro-tile's columns, `some` with every step of a piece. */
-INLINE void fetch_rows(const char *rows, int64_t stride, int64_t bytes, int64_t step, int64_t some)
+/* Rows of a micro-tile's columns, `some` with every step of a piece. Those that are to be written are asked
+ * for as the core's own (PREFETCHW): a line that a peer has read would be fetched as a shared one otherwise,
+ * and the store would wait for the peer a second time. */
+INLINE void fetch_rows(const char *rows, int64_t stride, int64_t bytes, bool own, int64_t step, int64_t some)
 {
     int64_t end = (step + 1) * some < MR ? (step + 1) * some : MR;
 
     for (int64_t i = step * some; i < end; i++) {
-        for (int64_t at = 0; at < bytes; at += CACHE_LINE)
-            _mm_prefetch(rows + i * stride + at, _MM_HINT_T0);
+        for (int64_t at = 0; at < bytes; at += CACHE_LINE) {
+            if (own)
+                _mm_prefetch(rows + i * stride + at, _MM_HINT_ET0);
+            else
+                _mm_prefetch(rows + i * stride + at, _MM_HINT_T0);
+        }
     }
 }
 
@@ -156,9 +163,9 @@ INLINE void fetch_places(const row_places *places, int64_t g, int64_t step, int6
     int64_t bytes = NR * places->size;
 
     if (places->acc && places->acc != places->to[0])
-        fetch_rows(places->acc + g * NR * 4, places->acc_stride, NR * 4, step, some);
+        fetch_rows(places->acc + g * NR * 4, places->acc_stride, NR * 4, false, step, some);
     for (int d = 0; d < 2 && places->to[d]; d++)
-        fetch_rows(places->to[d] + g * places->across, places->to_stride[d], bytes, step, some);
+        fetch_rows(places->to[d] + g * places->across, places->to_stride[d], bytes, true, step, some);
 }
 
 /*
@@ -178,23 +185,26 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
 
     for (int64_t p = 0; p < steps; p += piece) {
         int64_t here = steps - p < piece ? steps - p : piece;
-        int64_t some = here > 1 ? (MR + here - 2) / (here - 1) : 0; /* rows with each step but the first */
+        int64_t some = (MR + here - 1) / here; /* rows with each step */
         bool last = p + here == steps;
+        int64_t ahead = last && here < PLACE_STEPS ? (PLACE_STEPS - 1) / here : 0; /* micro-tiles */
 
+        for (int64_t g = 0; g < ahead && g < b->count; g++)
+            fetch_places(places, g, 0, MR);
         for (int64_t g = 0; g < b->count; g++) {
             const char *pa = panel_a + p * STEP_BYTES, *pb = b->first + g * b->bytes + p * STEP_BYTES;
 
             first_step(pa, pb, p ? sums + g * MICRO_BYTES : start ? start + g * MICRO_BYTES : NULL, leaving);
-            fetch_ahead(b, g, fetched, p);
-            for (int64_t s = 1; s < here; s++) {
-                next_step(pa + s * STEP_BYTES, pb + s * STEP_BYTES);
+            for (int64_t s = 0; s < here; s++) {
+                if (s > 0)
+                    next_step(pa + s * STEP_BYTES, pb + s * STEP_BYTES);
                 fetch_ahead(b, g, fetched, p + s);
                 /* Sums in order come from a peer and go to one, whose core may still have their lines. */
                 if (start && !p)
-                    fetch_rows(start + (g + 1) * MICRO_BYTES, NR * 4, NR * 4, s - 1, some);
-                if (last)
-                    fetch_places(places, g, s - 1, some);
-                if (put && done < MR) {
+                    fetch_rows(start + (g + 1) * MICRO_BYTES, NR * 4, NR * 4, false, s, some);
+                if (last && g + ahead < b->count)
+                    fetch_places(places, g + ahead, s, some);
+                if (put && done < MR && s > 0) {
                     put(places, ready, sums + ready * MICRO_BYTES, done, done + PUT_ROWS);
                     done += PUT_ROWS;
                 }
