@@ -10,7 +10,7 @@ enum {
     LINES_MAX = 64,
     CONVERT_K = 64,
     STRIP_K = 8,
-    EDGE_K = 64, /* a multiple of every k_step */
+    EDGE_K = 64,      /* a multiple of every k_step */
     WIDE_LINES = 192, /* that lie side by side are converted together, */
     WIDE_K = 32       /* for so many k: a multiple of every k_step */
 };

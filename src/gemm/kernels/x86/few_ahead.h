@@ -4,9 +4,9 @@
  *
  * Hardware fetches ahead within a page that it has seen used and no further: two lines of the page after the
  * next are asked for when one begins, so that it is at work on several. And every line is asked for shortly
- * before its use, for hardware that is behind. Each without the other is slower: 16 rows by 4096 x 7168 on two
- * cores at once take 9.8 ms with the pages alone, 7.5 with the lines alone and 6.4 with both, where one row
- * takes 6.0.
+ * before its use, for hardware that is behind. Each without the other is slower: 16 rows by 4096 x 7168 on
+ * two cores at once take 9.8 ms with the pages alone, 7.5 with the lines alone and 6.4 with both, where one
+ * row takes 6.0.
  */
 #ifndef WEFT_GEMM_KERNELS_X86_FEW_AHEAD_H
 #define WEFT_GEMM_KERNELS_X86_FEW_AHEAD_H
