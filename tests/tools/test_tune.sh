@@ -61,7 +61,7 @@ grep -qF "$elsewhere" "$scratch/out" && fail "a line that counts was called one 
 
 # A file that weft tune did not write is refused, not ignored.
 echo "nonsense" >"$scratch/bad"
-ends "a bad file" 1 env WEFT_TUNE="$scratch/bad" "$weft" bench all_reduce --bytes 256K -n 2 --iters 2 --peer none >/dev/null
+ends "a bad file" 2 env WEFT_TUNE="$scratch/bad" "$weft" bench all_reduce --bytes 256K -n 2 --iters 2 --peer none >/dev/null
 says err "$scratch/bad:1: not a line that weft tune wrote"
 
 # So is one that was cut, wherever that was; behind all its fields nothing is lost.
