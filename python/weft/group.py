@@ -114,6 +114,13 @@ class Group:
             if status:
                 raise error_of(status, native.value)
 
+    def _settled(self) -> "Group":
+        """Itself, when no call that others make in it is under way."""
+        lane = self._lane
+        if lane is not None and lane.pending:
+            lane.settle()
+        return self
+
     @property
     def handle(self) -> int:
         """The address of the library's ``weft_group``."""

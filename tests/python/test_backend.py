@@ -645,6 +645,36 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body, timeout=20))
 
+    def test_layers_wait_for_calls_under_way(self) -> None:
+        def body(rank: int) -> None:
+            world: Any = dist.group.WORLD
+            layer = weft.torch.MoELayer(16, 24, 4, 2, 8, world)
+            column = weft.torch.ColumnParallelLinear(16, 8, group=world, sequence_parallel=True).prepack()
+            row = weft.torch.RowParallelLinear(16, 8, group=world).prepack()
+            x = torch.randn(4, 16, requires_grad=True)
+            y: Any = None
+
+            def forward() -> None:
+                nonlocal y
+                y = layer(x)
+
+            def packed() -> None:
+                with torch.no_grad():
+                    row(column(x)[:, :1].expand(-1, 8))
+
+            for call in (forward, lambda: y.sum().backward(), packed, lambda: layer.bfloat16()):
+                if rank == 0:  # whose thread of calls comes later than its caller, unless that waits
+                    world._lane.submit([], lambda: time.sleep(0.1))
+                total = torch.ones(1000)
+                work = dist.all_reduce(total, async_op=True)
+                if rank == 1:
+                    time.sleep(0.05)
+                call()
+                work.wait()
+                self.assertTrue(torch.equal(total, torch.full((1000,), 2.0)))
+
+        support.ranks(2, inside("weft", body))
+
     def test_counts_of_cuda_tensors_wait_for_calls_on_the_cpu(self) -> None:
         """An uneven all_to_all of CUDA tensors is made at once, and its counts meet in the group on the CPU."""
 

@@ -572,7 +572,7 @@ class Modules(unittest.TestCase):
             exact = layer.prepack()(x)
             self.close(layer.prepack(weft.FeedForward(layer.moe, *stored))(x), exact, 1e-5)
             half = copy.deepcopy(layer).bfloat16()  # what was packed serves no more
-            self.assertIsNone(half._packed)
+            self.assertIsNone(half.experts.packed)
             half.gate.float()  # so that tokens go to the same experts
             half.route = lambda t: weft.torch.MoELayer.route(half, t.float())
             for _ in range(2):
@@ -583,6 +583,35 @@ class Modules(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "8 tokens in one call; the layer was made for 7"):
             layer(torch.zeros(8, hidden))
         self.check_wire(group, layer, x.detach())
+
+    def check_conversion(self, group: weft.Group) -> None:
+        """Tokens travel in the type of the experts, of which there is one: the other ranks have none to look at."""
+        layer = weft.torch.MoELayer(16, 24, 1, 1, 4, group).bfloat16()
+        layer.gate.float()
+        layer.route = lambda t: weft.torch.MoELayer.route(layer, t.float())
+        routing = layer.moe
+        for call in (lambda: layer.to("cpu"), layer.bfloat16, layer.share_memory):
+            call()
+            self.assertIs(layer.moe, routing)
+            layer.gate.float()
+        x = torch.ones(3, 16, dtype=torch.bfloat16)
+        y = layer(x)
+        self.assertEqual(y.dtype, torch.bfloat16)
+        with self.assertRaisesRegex(ValueError, "float64|f64"):
+            layer.double()
+        self.assertEqual({p.dtype for p in layer.experts.parameters()} | {torch.bfloat16}, {torch.bfloat16})
+        self.assertEqual(layer.gate.weight.dtype, torch.float32)
+        torch.testing.assert_close(layer(x), y)
+        del layer.route
+        layer.float()
+        self.assertEqual(layer(x.float()).dtype, torch.float32)
+        zeros = {name: torch.zeros_like(weight) for name, weight in layer.state_dict().items()}
+        for load in (layer.load_state_dict, nn.ModuleDict({"inner": layer}).load_state_dict):
+            layer.prepack()
+            load({("" if load.__self__ is layer else "inner.") + name: zero for name, zero in zeros.items()})
+            with torch.no_grad():
+                self.assertEqual(float(layer(x.float()).abs().max()), 0)
+        group.barrier()
 
     def check_wire(self, group: weft.Group, layer: nn.Module, x: torch.Tensor) -> None:
         """Tokens that travel as fp8 have other outputs and gradients than those that do not, by no more than it rounds."""
@@ -616,6 +645,7 @@ class Modules(unittest.TestCase):
         weft.run_threads(2, self.check_swiglu)
         weft.run_threads(2, self.check_inputs)
         weft.run_threads(3, self.check_moe)
+        weft.run_threads(2, self.check_conversion)
 
     def test_processes(self) -> None:
         def body(rank: int) -> None:

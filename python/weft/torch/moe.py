@@ -38,8 +38,16 @@ class _Expert(nn.Module):
 class _Experts(nn.ModuleDict):
     """The experts of this rank, by their global ids; weights of others' are passed over when loading."""
 
+    packed: Optional[FeedForward] = None
+    """What serves in their place without gradients, until weights are loaded or converted: on every rank, or on none."""
+
     def _load_from_state_dict(self, state: Any, prefix: str, metadata: Any, strict: bool, *rest: Any) -> None:
+        self.packed = None
         super()._load_from_state_dict(state, prefix, metadata, False, *rest)  # type: ignore[no-untyped-call]
+
+    def _apply(self, *arguments: Any, **options: Any) -> Any:
+        self.packed = None
+        return super()._apply(*arguments, **options)
 
 
 class MoELayer(nn.Module):
@@ -48,7 +56,8 @@ class MoELayer(nn.Module):
     Each rank gives its own tokens and gets their outputs; a token goes to ``topk`` experts with the softmax of their scores,
     normalized over them. The gradients of an expert's weights are sums over every rank's tokens; the router's, of which every
     rank has a copy, are those of this rank's tokens. All ranks make forward and backward calls in the same order. Converting
-    a layer (``bfloat16()``) is collective: tokens travel in its type, and experts that were packed are to be packed again.
+    a layer (``bfloat16()``) is collective: tokens travel in its experts' type, whatever the router's is. Experts that were packed
+    are to be packed again when weights were loaded or converted.
     """
 
     def __init__(
@@ -73,30 +82,30 @@ class MoELayer(nn.Module):
         self.hidden, self.topk = hidden, topk
         kind = dtype or torch.get_default_dtype()
         self._routing = partial(MoE, self._group_alive, experts, topk, hidden, max_tokens, wire=wire)
-        self._travel_in(kind)
+        self._travel_by(self._routing(kind))
         where: Any = {"dtype": kind, "device": device}
         self.gate = nn.Linear(hidden, experts, bias=False, **where)
         self.experts = _Experts({str(e): _Expert(hidden, inter, **where) for e in self.moe.local_experts})
 
-    def _travel_in(self, kind: torch.dtype) -> None:
-        """Tokens travel in this type from here on; experts that were packed are of another layer."""
-        self.moe = self._routing(kind)
-        self._layer = layer_name(self.moe)
-        self._packed: Optional[FeedForward] = None
+    def _travel_by(self, moe: MoE) -> None:
+        self.moe, self._layer = moe, layer_name(moe)
 
-    def _apply(self, *arguments: Any, **options: Any) -> Any:
-        """Of ``to``, ``bfloat16`` and the like."""
-        super()._apply(*arguments, **options)
-        if self.gate.weight.dtype != torch_dtype(self.moe.dtype):
-            self._travel_in(self.gate.weight.dtype)
+    def _apply(self, fn: Any, *rest: Any, **options: Any) -> Any:
+        """Of ``to``, ``bfloat16`` and the like. What they make of the experts' type is asked of an empty tensor, since a rank may
+        have no expert; a type that tokens cannot travel in is refused before a weight has changed."""
+        before = torch_dtype(self.moe.dtype)
+        after = fn(torch.empty(0, dtype=before, device=self.gate.weight.device)).dtype
+        moe = self.moe if after == before else self._routing(after)
+        super()._apply(fn, *rest, **options)
+        self._travel_by(moe)
         return self
 
     def prepack(self, packed: Optional[FeedForward] = None) -> "MoELayer":
         """Packs this rank's experts for weft's kernels (on GPUs float16 and bfloat16); used under ``torch.no_grad()``, on GPUs
-        without a wait. Weights that change later must be packed again. ``packed`` are experts that take their place, made of
+        without a wait, until weights are loaded anew; those changed in place must be packed again. ``packed`` are experts that take their place, made of
         weights as a model stores them (int8, fp8): ``weft.FeedForward(layer.moe, …)``."""
         if packed is not None:
-            self._packed = packed
+            self.experts.packed = packed
             return self
         local: List[_Expert] = list(self.experts.values())  # type: ignore[arg-type]
         w1, w3, w2 = (
@@ -104,7 +113,7 @@ class MoELayer(nn.Module):
         )
         if self.gate.weight.is_cuda:
             torch.cuda.current_stream(self.gate.weight.device).synchronize()  # what was made there is copied from here
-        self._packed = FeedForward(self.moe, w1, w3, w2)
+        self.experts.packed = FeedForward(self.moe, w1, w3, w2)
         return self
 
     def route(self, x: Tensor) -> Tuple[Tensor, Tensor]:
@@ -122,8 +131,9 @@ class MoELayer(nn.Module):
         under = type_under(x)  # autocast's; tokens travel in the layer's, and experts are layers under it
         own = under and torch_dtype(self.moe.dtype)
         (flat,) = cast(own, flat)
-        if self._packed is not None and not torch.is_grad_enabled():
-            y = _ops.moe_forward(flat, expert, weight, experts_name(self._packed), self._layer)
+        packed = self.experts.packed
+        if packed is not None and not torch.is_grad_enabled():
+            y = _ops.moe_forward(flat, expert, weight, experts_name(packed), self._layer)
         else:
             rows, counts, entry_weight, round = _ops.moe_dispatch(flat, expert, weight, None, self._layer)
             parts = [e(part) for e, part in zip(self.experts.values(), rows.split(counts.tolist()))]

@@ -58,6 +58,7 @@ class _Layer:
 
     def on(self, x: Tensor) -> Any:
         """The layer, for calls on this tensor."""
+        self.moe.group._settled()
         if x.is_cuda:
             _cuda.ready(self.moe.group, x)
         elif self.moe.group.on_gpu:
