@@ -399,35 +399,73 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
 
 /* ---- programs ------------------------------------------------------------------------------------- */
 
+static bool is_running(const weft_cuda_driver *cu, const weft_cuda_bound *bound)
+{
+    return bound->used && cu->cuEventQuery(bound->last) == CUDA_ERROR_NOT_READY;
+}
+
 bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound)
 {
-    const weft_cuda_driver *cu = weft_cuda_of(group)->device->cu;
     int64_t begun = weft_clock_ns();
 
-    while (bound->used && cu->cuEventQuery(bound->last) == CUDA_ERROR_NOT_READY)
+    while (is_running(weft_cuda_of(group)->device->cu, bound))
         if (weft_clock_ns() - begun > group->progress_ns)
             return false; /* better lost than freed under a kernel */
-    weft_cuda_of(group)->program_bytes -= weft_cuda_executor_bytes(&bound->executor);
     weft_cuda_executor_free(&bound->executor);
     *bound = (weft_cuda_bound){.last = bound->last};
     return true;
 }
 
-/* A place for a new program: the plan's that has not run for longest goes when all are taken, or when all
- * programs of the group have so much memory. */
+/* What programs of all plans have that could go: the first of each stays, by which a plan's outcome is read,
+ * and so do those that a graph may run. */
+static size_t spare_bytes(const weft_cuda_group *g)
+{
+    size_t bytes = 0;
+
+    for (const weft_cuda_plan *p = g->plans; p; p = p->next)
+        for (int i = 1; i < p->bound_count; i++)
+            bytes += p->bound[i].captured ? 0 : weft_cuda_executor_bytes(&p->bound[i].executor);
+    return bytes;
+}
+
+/* Frees of them the one that has not run for longest; false when all still run. */
+static bool free_spare(weft_group *group)
+{
+    const weft_cuda_group *g = weft_cuda_of(group);
+    weft_cuda_plan *owner = NULL;
+    weft_cuda_bound *oldest = NULL, *end;
+    CUevent event;
+
+    for (weft_cuda_plan *p = g->plans; p; p = p->next)
+        for (int i = 1; i < p->bound_count; i++)
+            if (!p->bound[i].captured && (!oldest || p->bound[i].used < oldest->used) &&
+                !is_running(g->device->cu, &p->bound[i]))
+                owner = p, oldest = &p->bound[i];
+    if (!oldest || !weft_cuda_bound_free(group, oldest))
+        return false;
+    event = oldest->last;
+    end = &owner->bound[--owner->bound_count];
+    *oldest = *end;
+    *end = (weft_cuda_bound){.last = event};
+    return true;
+}
+
+/* A place for a new program: the plan's that has not run for longest goes when all are taken. */
 static weft_status make_room(weft_plan *plan, weft_cuda_bound **room)
 {
+    const weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_cuda_bound *oldest = NULL;
-    bool many = weft_cuda_of(plan->group)->program_bytes > WEFT_CUDA_PROGRAM_BYTES;
 
-    for (int i = 0; i < p->bound_count; i++)
-        if (!p->bound[i].captured && (!oldest || p->bound[i].used < oldest->used))
-            oldest = &p->bound[i];
-    if (p->bound_count < WEFT_CUDA_BOUND_MAX && !(many && oldest)) {
+    while (spare_bytes(g) > g->spare_most && free_spare(plan->group))
+        ;
+    if (p->bound_count < WEFT_CUDA_BOUND_MAX) {
         *room = &p->bound[p->bound_count++];
         return WEFT_OK;
     }
+    for (int i = 0; i < p->bound_count; i++)
+        if (!p->bound[i].captured && (!oldest || p->bound[i].used < oldest->used))
+            oldest = &p->bound[i];
     if (!oldest || !weft_cuda_bound_free(plan->group, oldest))
         return weft_error_set(&plan->group->error, WEFT_ERR_STATE,
                               "a plan keeps the programs of %d sets of operands, and all are in use",
@@ -512,7 +550,6 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
         weft_cuda_executor_free(&executor);
         return status;
     }
-    weft_cuda_of(plan->group)->program_bytes += weft_cuda_executor_bytes(&executor);
     room->operands = *known;
     room->checked = *operands;
     room->executor = executor;
@@ -550,7 +587,7 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
     }
     weft_cuda_plan_of(plan)->issued = true;
     if (capture == CU_STREAM_CAPTURE_STATUS_NONE) {
-        bound->used = ++weft_cuda_plan_of(plan)->runs;
+        bound->used = ++weft_cuda_of(plan->group)->runs;
         WEFT_CUDA_TRY(cuEventRecord(bound->last, stream));
     } else {
         bound->captured = plan->captured = true;

@@ -478,6 +478,7 @@ weft_status weft_cuda_attach(weft_group *group, int index, bool *apart)
         weft_cuda_driver_widen();
     group->device = g;
     g->issue_stream = WEFT_STREAM_OWN;
+    g->spare_most = WEFT_CUDA_SPARE_BYTES;
     *apart = false;
     status = build(group, index, apart);
     if (status != WEFT_OK || *apart) {

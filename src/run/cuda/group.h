@@ -41,10 +41,12 @@ typedef struct weft_cuda_group {
     struct weft_cuda_table *tables;    /* pad.c */
     struct weft_cuda_staging *staging; /* stage.c; the newest, which is the largest, first */
     struct weft_cuda_staging *alone;   /* likewise, in memory of the rank's own */
-    size_t program_bytes;              /* of the rank's own memory that its plans' programs have */
+    uint64_t runs;                     /* of its plans, captured ones apart */
+    size_t spare_most;                 /* bytes of programs beside the first of every plan: bind.c */
 } weft_cuda_group;
 
 enum { WEFT_CUDA_PINNED_BYTES = 4096 };
+#define WEFT_CUDA_SPARE_BYTES ((size_t)512 << 20)
 
 static inline weft_cuda_group *weft_cuda_of(const weft_group *group)
 {

@@ -16,7 +16,6 @@
 #include "run/given.h"
 
 enum { WEFT_CUDA_BOUND_MAX = 128 }; /* a model has 80 layers and more */
-#define WEFT_CUDA_PROGRAM_BYTES ((size_t)512 << 20)
 #define WEFT_CUDA_STAGED INT64_MIN
 
 /* Where one rank has one operand, as it told in a meeting. */
@@ -54,7 +53,7 @@ typedef struct weft_cuda_bound {
     weft_operands operands; /* as the program knows them */
     weft_operands checked;  /* as the caller had them last */
     weft_cuda_executor executor;
-    uint64_t used; /* when it last ran */
+    uint64_t used; /* when it last ran: which of the group's runs that was */
     CUevent last;  /* behind its last run; made with the plan: see weft_cuda_rehearse */
     bool captured; /* a graph may run it at any time: it stays as long as the plan */
 } weft_cuda_bound;
@@ -77,7 +76,6 @@ typedef struct weft_cuda_plan {
     weft_cuda_meeting *meetings;
     weft_cuda_bound bound[WEFT_CUDA_BOUND_MAX];
     int bound_count;
-    uint64_t runs;
     bool counted; /* what its first program has is in the plan's bytes */
     bool issued;  /* since its outcome was last looked at */
 } weft_cuda_plan;

@@ -177,7 +177,6 @@ weft_status weft_cuda_alone_take(const weft_plan *plan, const weft_operands *ope
         }
         *alone = (weft_cuda_staging){g->alone, (char *)(uintptr_t)memory, bytes, 0};
         g->alone = alone;
-        g->program_bytes += bytes;
         WEFT_CUDA_TRY(cuStreamSynchronize(g->device->uploads));
     }
     g->alone->plans++;
@@ -190,7 +189,6 @@ void weft_cuda_alone_leave(weft_cuda_group *g, weft_cuda_staging *alone)
     if (--alone->plans > 0)
         return;
     take_out(&g->alone, alone);
-    g->program_bytes -= alone->bytes;
     g->device->cu->cuMemFreeAsync((CUdeviceptr)(uintptr_t)alone->memory, g->device->uploads);
     free(alone);
 }
