@@ -299,6 +299,17 @@ static void take_used_c(weft_plan_part *parts)
         part->regions[before->region0 + before->region_count - 1];
 }
 
+/* A slice is fetched without waiting for the rank that adds it up: over what that rank may still read. */
+static void fetch_a_slice_early(weft_plan_part *parts)
+{
+    weft_task *task = &parts[0].tasks[1];
+
+    while (task->kind != WEFT_TASK_COPY)
+        task++;
+    CHECK_INT(task->wait_count, 1);
+    task->wait_count = 0;
+}
+
 int main(void)
 {
     const weft_problem all_reduce = {
@@ -345,6 +356,9 @@ int main(void)
 
         spread.schedule = WEFT_SCHEDULE_MULTIMEM;
         check_finds_in(spread, spread_over_itself, "race: REDUCE task 1 of rank 0 writes recv of rank 0", 0);
+        spread.schedule = WEFT_SCHEDULE_TWO_SHOT;
+        spread.tuning.sums_stay = 1; /* so that the sum that is fetched is no matter of recv */
+        check_finds_in(spread, fetch_a_slice_early, "which may be the memory of recv", 1);
     }
     product.tuning.sums_stay = 1;
     product.tuning.tile_m = 1;
