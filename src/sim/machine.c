@@ -410,7 +410,8 @@ static weft_status load_path(const char *path, weft_machine *machine, weft_error
     pthread_mutex_lock(&lock);
     if (strcmp(path, last.path) != 0 || now.st_ino != last.as.st_ino || now.st_dev != last.as.st_dev ||
         now.st_size != last.as.st_size || now.st_mtim.tv_sec != last.as.st_mtim.tv_sec ||
-        now.st_mtim.tv_nsec != last.as.st_mtim.tv_nsec) {
+        now.st_mtim.tv_nsec != last.as.st_mtim.tv_nsec || now.st_ctim.tv_sec != last.as.st_ctim.tv_sec ||
+        now.st_ctim.tv_nsec != last.as.st_ctim.tv_nsec) {
         last.path[0] = 0;
         status = read_path(path, &last.machine, error);
         if (status == WEFT_OK) {

@@ -2,6 +2,8 @@
 #include "support/check.h"
 #include "sim/machine.h"
 
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char gpu[] = "name g\nkind gpu\nranks_per_node 4\nunits 10\ngflops bf16 100\nmemory_gbs 50\n"
@@ -117,6 +119,18 @@ static void values_are_read(void)
     CHECK(weft_curve_rate(&curve, 2048, false) > 14.9 && weft_curve_rate(&curve, 2048, false) < 15.1);
 }
 
+/* As a copy that keeps times does: the file is as long and as old as it was. */
+static void change_quietly(const char *path, FILE *file)
+{
+    struct stat was;
+
+    CHECK_INT(stat(path, &was), 0);
+    nanosleep(&(struct timespec){0, 50000000}, NULL); /* some clocks of file systems tick that slowly */
+    fputs("x", file);
+    fflush(file);
+    CHECK_INT(futimens(fileno(file), (struct timespec[]){was.st_atim, was.st_mtim}), 0);
+}
+
 static void this_machine_is_found_in_order(void)
 {
     char folder[] = "/tmp/weft_machine_XXXXXX", path[256], other[256];
@@ -153,12 +167,12 @@ static void this_machine_is_found_in_order(void)
     CHECK_HAS(error.text, "weft calibrate --backend cuda");
     CHECK_INT(weft_machine_gpu_path(other, sizeof(other), &error), WEFT_OK);
     CHECK_INT(rename(path, other), 0);
-    for (int again = 0; again < 3; again++) { /* read again when it has changed, and only then */
+    for (int again = 0; again < 3; again++) { /* read again when it has changed */
         CHECK_INT(weft_machine_find("this_gpu", &machine, &error), again == 2 ? WEFT_ERR_ARGUMENT : WEFT_OK);
         CHECK(strcmp(machine.name, "g") == 0);
-        file = again == 1 ? fopen(other, "w") : NULL;
+        file = again == 1 ? fopen(other, "r+") : NULL;
         if (file) {
-            fputs("no description\n", file);
+            change_quietly(other, file);
             fclose(file);
         }
     }
