@@ -275,8 +275,9 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->count);
     problem->tuning.tile_m = problem->tuning.tile_k = problem->tuning.grain_n = 0;
     problem->tuning.exchange = 0;
-    problem->tuning.sums_stay = problem->op == WEFT_OP_ALL_REDUCE &&
-                                problem->schedule == WEFT_SCHEDULE_TWO_SHOT && problem->tuning.sums_stay;
+    problem->tuning.sums_stay =
+        problem->op == WEFT_OP_ALL_REDUCE && problem->tuning.sums_stay &&
+        (problem->schedule == WEFT_SCHEDULE_TWO_SHOT || problem->schedule == WEFT_SCHEDULE_AUTO);
     return WEFT_OK;
 }
 

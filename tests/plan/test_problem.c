@@ -71,6 +71,22 @@ static void types_follow(void)
             }
 }
 
+/* auto may become the schedule that has a use for it. */
+static void sums_stay_until_it_is_chosen(void)
+{
+    weft_error_text error;
+    weft_problem p;
+
+    weft_problem_init(&p, WEFT_OP_ALL_REDUCE);
+    p.count = 4;
+    p.tuning.sums_stay = 1;
+    CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
+    CHECK_INT(p.tuning.sums_stay, 1);
+    p.schedule = WEFT_SCHEDULE_ONE_SHOT;
+    CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
+    CHECK_INT(p.tuning.sums_stay, 0);
+}
+
 /* fp8 is moved and multiplied, never added up as it is. */
 static void fp8_is_not_reduced(void)
 {
@@ -153,6 +169,7 @@ int main(void)
     what_no_machine_holds_is_refused();
     types_follow();
     fp8_is_not_reduced();
+    sums_stay_until_it_is_chosen();
     reserved_is_refused();
     extremes_are_plain();
     return check_report("test_plan_problem");
