@@ -7,12 +7,13 @@
 
 #include "core/cpu.h"
 #include "core/dtype.h"
+#include "core/signal.h"
 #include "gemm/convert.h"
 #include "run/cpu/reduce_loops.h"
 
 #include <stdbool.h>
 
-enum { BLOCK = 1024 };
+enum { BLOCK = 1024, CACHE_LINE_BYTES = 64 };
 
 /* Where compilers have no vectors that convert float16, loops would be scalar: such elements are converted a
  * block at a time instead, by what the CPU has. */
@@ -96,6 +97,14 @@ static void divide(weft_dtype dtype, accumulators *sum, int count, int64_t n)
             sum->f[i] /= (float)count;
 }
 
+/* Lines that another core wrote last come one after the other when stores ask for them, which leave in order,
+ * and side by side when they are asked for ahead. Of two destinations one is a peer's. */
+static void fetch_block(const char *to, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += CACHE_LINE_BYTES)
+        weft_fetch_to_write(to + i);
+}
+
 /* `over` > 0: an average. */
 static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int64_t cols, int64_t row,
                        const weft_view *sources, int source_count, weft_dtype to,
@@ -108,10 +117,14 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int
 #define SOURCE(index) (sources[index].data + (row * sources[index].ld + col) * from_bytes)
 #define DESTINATION(index) (destinations[index].data + (row * destinations[index].ld + col) * to_bytes)
     if (source_count == 2 && destination_count <= 2 && dtype == to && !over && converts_in_loops(dtype)) {
-        int64_t col = 0;
+        for (int64_t col = 0; col < cols; col += BLOCK) {
+            int64_t n = cols - col < BLOCK ? cols - col : BLOCK;
 
-        loops()->pair(dtype, reduction, DESTINATION(0), destination_count == 2 ? DESTINATION(1) : NULL,
-                      SOURCE(0), SOURCE(1), cols);
+            for (int destination = 0; destination < destination_count && destination_count > 1; destination++)
+                fetch_block(DESTINATION(destination), n * to_bytes);
+            loops()->pair(dtype, reduction, DESTINATION(0), destination_count == 2 ? DESTINATION(1) : NULL,
+                          SOURCE(0), SOURCE(1), n);
+        }
         return;
     }
     for (int64_t col = 0; col < cols; col += BLOCK) {
