@@ -18,7 +18,7 @@ static const weft_moe_ops *ops_for(weft_group *group, const char *call)
     const weft_backend *backend = weft_backend_of(group);
 
     if (backend->moe)
-        return &weft_moe_on_gpus;
+        return &weft_moe_on_device;
     if (backend->host_memory)
         return &weft_moe_on_cpu;
     weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "%s: a group on %s has no mixture of experts", call,

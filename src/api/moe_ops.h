@@ -1,5 +1,5 @@
 /* What the calls of weft.h about mixture of experts do: a table for layers on the CPU (moe_cpu.c), another
- * for those on GPUs (moe_gpu_ops.c). A layer has one of them from when it is made. */
+ * for those in the memory of a backend (moe_device_ops.c). A layer has one of them from when it is made. */
 #ifndef WEFT_API_MOE_OPS_H
 #define WEFT_API_MOE_OPS_H
 
@@ -29,6 +29,6 @@ typedef struct weft_moe_ops {
     weft_status (*ffn_create)(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **ffn);
 } weft_moe_ops;
 
-extern const weft_moe_ops weft_moe_on_cpu, weft_moe_on_gpus;
+extern const weft_moe_ops weft_moe_on_cpu, weft_moe_on_device;
 
 #endif

@@ -177,8 +177,8 @@ struct weft_moe {
     weft_moe_lane *lanes;
     void *memory;                   /* everything private */
     const struct weft_moe_ops *ops; /* of weft.h, where the layer is */
-    struct weft_gpu_moe *gpu; /* on a group of GPUs: in place of all memory, and of all of a lane but its
-                                 state and the tokens of `out` */
+    struct weft_device_moe *device; /* on a backend with memory of its own: in place of all memory, and of all
+                                 of a lane but its state and the tokens of `out` */
 };
 
 /* ---- layer.c: making one ----------------------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 #include "run/session.h"
 
 struct weft_counted_job;
-struct weft_gpu_moe_ops;
+struct weft_device_moe_ops;
 
 typedef struct weft_backend {
     const char *name;
@@ -75,7 +75,7 @@ typedef struct weft_backend {
     weft_status (*send)(weft_group *group, const void *data, int64_t count, weft_dtype dtype, int to);
     weft_status (*recv)(weft_group *group, void *data, int64_t count, weft_dtype dtype, int from);
     /* Mixture of experts in the backend's memory (experts.h). NULL: in host memory, by src/moe. */
-    const struct weft_gpu_moe_ops *moe;
+    const struct weft_device_moe_ops *moe;
     /* Products of many experts (weft_grouped_gemm), whose sizes have been checked, in the order of the calls
      * that keep their plans. NULL: in host memory, by src/gemm. */
     weft_status (*grouped)(weft_group *group, const weft_grouped_args *args);

@@ -1,7 +1,7 @@
 /*
  * Mixture of experts on a backend that has memory of its own: what a layer is, what its kernels are given,
  * and what they find wrong. Which calls are in order, and what is said of input that is wrong, is decided
- * above (src/api/moe_gpu.c).
+ * above (src/api/moe_device.c).
  */
 #ifndef WEFT_RUN_EXPERTS_H
 #define WEFT_RUN_EXPERTS_H
@@ -10,39 +10,39 @@
 
 #include <weft/weft.h>
 
-typedef struct weft_gpu_moe weft_gpu_moe;
+typedef struct weft_device_moe weft_device_moe;
 
-typedef enum weft_gpu_moe_kernel {
-    WEFT_GPU_MOE_DISPATCH_SEND, /* the phases of a round, in order */
-    WEFT_GPU_MOE_DISPATCH_RECV,
-    WEFT_GPU_MOE_COMBINE_SEND,
-    WEFT_GPU_MOE_COMBINE_RECV,
-    WEFT_GPU_MOE_LAYOUT,
-    WEFT_GPU_MOE_GATHER,
-    WEFT_GPU_MOE_KERNELS
-} weft_gpu_moe_kernel;
+typedef enum weft_device_moe_kernel {
+    WEFT_DEVICE_MOE_DISPATCH_SEND, /* the phases of a round, in order */
+    WEFT_DEVICE_MOE_DISPATCH_RECV,
+    WEFT_DEVICE_MOE_COMBINE_SEND,
+    WEFT_DEVICE_MOE_COMBINE_RECV,
+    WEFT_DEVICE_MOE_LAYOUT,
+    WEFT_DEVICE_MOE_GATHER,
+    WEFT_DEVICE_MOE_KERNELS
+} weft_device_moe_kernel;
 
-typedef enum weft_gpu_moe_wrong {
-    WEFT_GPU_MOE_OUT_OF_RANGE = 1, /* position `first` of `token` names `expert` */
-    WEFT_GPU_MOE_NAMED_TWICE,      /* positions `first` and `second` do */
-    WEFT_GPU_MOE_NOT_REPEATED,     /* `first` tokens repeat a routing of `expert` */
-    WEFT_GPU_MOE_PEER_REJECTED,    /* `rank` rejected its input in `round` */
-    WEFT_GPU_MOE_OVERFLOW          /* the local expert `expert` has `count` rows, padded to `padded` */
-} weft_gpu_moe_wrong;
+typedef enum weft_device_moe_wrong {
+    WEFT_DEVICE_MOE_OUT_OF_RANGE = 1, /* position `first` of `token` names `expert` */
+    WEFT_DEVICE_MOE_NAMED_TWICE,      /* positions `first` and `second` do */
+    WEFT_DEVICE_MOE_NOT_REPEATED,     /* `first` tokens repeat a routing of `expert` */
+    WEFT_DEVICE_MOE_PEER_REJECTED,    /* `rank` rejected its input in `round` */
+    WEFT_DEVICE_MOE_OVERFLOW          /* the local expert `expert` has `count` rows, padded to `padded` */
+} weft_device_moe_wrong;
 
-typedef struct weft_gpu_moe_fault {
-    weft_gpu_moe_wrong kind;
+typedef struct weft_device_moe_fault {
+    weft_device_moe_wrong kind;
     int lane;
     int64_t token, count, padded;
     int expert, first, second, rank;
     uint64_t round;
     bool last; /* the lane has sent no round since */
-} weft_gpu_moe_fault;
+} weft_device_moe_fault;
 
 /* Elements of a row that share a scale, where rows travel as fp8. */
-enum { WEFT_GPU_MOE_BLOCK = 128 };
+enum { WEFT_DEVICE_MOE_BLOCK = 128 };
 
-typedef struct weft_gpu_moe_shape {
+typedef struct weft_device_moe_shape {
     int experts, topk, terms_per_token, lanes;
     int64_t capacity, hidden, row_bytes;
     int64_t wire_bytes; /* of a row that travels */
@@ -52,12 +52,12 @@ typedef struct weft_gpu_moe_shape {
     const int32_t *owner, *local_index; /* of an expert */
     int experts_here, experts_most;
     /* Says what is wrong. Also called from weft_group_wait. */
-    weft_status (*refuse)(void *context, const weft_gpu_moe_fault *fault, weft_error_text *error);
+    weft_status (*refuse)(void *context, const weft_device_moe_fault *fault, weft_error_text *error);
     void *context;
-} weft_gpu_moe_shape;
+} weft_device_moe_shape;
 
 /* What changes from call to call; unused members are zero. */
-typedef struct weft_gpu_moe_args {
+typedef struct weft_device_moe_args {
     const void *x; /* SEND: tokens; GIVE: results */
     const int32_t *expert;
     const float *weight;
@@ -67,40 +67,40 @@ typedef struct weft_gpu_moe_args {
     void *out; /* TAKE: y; GATHER: packed; LAYOUT: start */
     int64_t *rows;
     int64_t alignment;
-} weft_gpu_moe_args;
+} weft_device_moe_args;
 
 /* Where on the GPU a lane has what it received; and on the host, once the stream has passed it, how much. */
-typedef struct weft_gpu_moe_view {
+typedef struct weft_device_moe_view {
     const void *const *row;
     const int32_t *source, *token, *entry_row;
     const int64_t *offset;
     const float *entry_weight;
     int64_t tokens, rows, entries, rows_sent;
     double dispatch_us, combine_us; /* of the last round */
-} weft_gpu_moe_view;
+} weft_device_moe_view;
 
-typedef struct weft_gpu_moe_ops {
+typedef struct weft_device_moe_ops {
     /* Bytes that a layer takes of symmetric memory and of this rank's own. */
-    void (*measure)(weft_group *group, const weft_gpu_moe_shape *shape, size_t *symmetric,
+    void (*measure)(weft_group *group, const weft_device_moe_shape *shape, size_t *symmetric,
                     size_t *private_bytes);
     /* Collective. What is shared by all ranks is given back by destroy when all have. */
-    weft_status (*create)(weft_group *group, const weft_gpu_moe_shape *shape, weft_gpu_moe **moe);
-    weft_status (*destroy)(weft_gpu_moe *moe);
+    weft_status (*create)(weft_group *group, const weft_device_moe_shape *shape, weft_device_moe **moe);
+    weft_status (*destroy)(weft_device_moe *moe);
     /* Puts a kernel on the stream of the group's calls. */
-    weft_status (*launch)(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
-                          const weft_gpu_moe_args *call);
+    weft_status (*launch)(weft_device_moe *moe, int lane, weft_device_moe_kernel kernel,
+                          const weft_device_moe_args *call);
     /* Whether calls return when they are on that stream, not when they are done. */
     bool (*ordered)(const weft_group *group);
     /* Waits for that stream; what went wrong with this layer since it was last asked. */
-    weft_status (*wait)(weft_gpu_moe *moe);
+    weft_status (*wait)(weft_device_moe *moe);
     /* `counts`: also how much, of what the stream has passed. */
-    weft_status (*view)(weft_gpu_moe *moe, int lane, bool counts, weft_gpu_moe_view *view);
+    weft_status (*view)(weft_device_moe *moe, int lane, bool counts, weft_device_moe_view *view);
     /* Whether the device can use [pointer, pointer + bytes); the sentence begins with `what`. */
     weft_status (*check)(weft_group *group, const char *what, const void *pointer, size_t bytes);
     /* Memory of the device for this rank alone; given back once the stream of the group's calls has passed
      * what uses it. NULL is fine. */
     weft_status (*memory)(weft_group *group, size_t bytes, void **memory);
     void (*discard)(weft_group *group, void *memory);
-} weft_gpu_moe_ops;
+} weft_device_moe_ops;
 
 #endif

@@ -319,7 +319,7 @@ bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream 
     return enqueue(&launch);
 }
 
-bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, weft_gpu_moe_kernel kernel,
+bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, weft_device_moe_kernel kernel,
                   uint32_t ctas, CUstream stream)
 {
     fake_launch launch = {.moe = *lane,

@@ -87,7 +87,7 @@ bool fake_gpu_sums(const weft_cuda_args *args, uint32_t lanes, CUstream stream);
 bool fake_gpu_gate(const weft_cuda_args *args, uint64_t *runs, CUstream stream);
 bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream);
 bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream stream);
-bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, weft_gpu_moe_kernel kernel,
+bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, weft_device_moe_kernel kernel,
                   uint32_t ctas, CUstream stream);
 bool fake_gpu_settle(int64_t limit_ns); /* until nothing runs in this process; false when time is up */
 bool fake_gpu_call(void (*call)(void *argument), void *argument, CUstream stream); /* in the stream's order */

@@ -33,7 +33,7 @@ typedef struct fake_launch {
     weft_cuda_exchange exchange;
     weft_cuda_moe moe;
     weft_cuda_moe_args call;
-    weft_gpu_moe_kernel kernel;
+    weft_device_moe_kernel kernel;
     weft_cuda_moe_link link;
     ladder_args ladder;
     ladder_kernel step; /* LADDER */

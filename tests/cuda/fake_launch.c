@@ -121,8 +121,8 @@ static CUresult fake_node_run(const fake_node *node)
         : kernel >= GROUPED_KERNELS ? fake_grouped(&node->grouped, node->stream)
         : kernel == MOE_LINK_KERNEL
             ? fake_gpu_moe_link(&node->link, node->stream)
-            : fake_gpu_moe(&node->lane, &node->call, (weft_gpu_moe_kernel)(kernel - MOE_KERNELS), node->grid,
-                           node->stream);
+            : fake_gpu_moe(&node->lane, &node->call, (weft_device_moe_kernel)(kernel - MOE_KERNELS),
+                           node->grid, node->stream);
     return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

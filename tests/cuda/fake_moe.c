@@ -18,18 +18,18 @@ static int64_t list_at(const weft_cuda_moe *l, uint64_t round, int from, int64_t
     return ((int64_t)((round & 1) * (uint64_t)l->world + (uint64_t)from) * l->capacity + token) * l->keys;
 }
 
-static uint64_t *runs_of(const weft_cuda_moe *l, weft_gpu_moe_kernel phase, uint32_t cta)
+static uint64_t *runs_of(const weft_cuda_moe *l, weft_device_moe_kernel phase, uint32_t cta)
 {
     return l->runs + (size_t)(l->run0[phase] + cta) * WEFT_CUDA_LINE_WORDS;
 }
 
-int fake_moe_awaits(const weft_cuda_moe *l, weft_gpu_moe_kernel kernel, uint32_t cta, uint64_t *round)
+int fake_moe_awaits(const weft_cuda_moe *l, weft_device_moe_kernel kernel, uint32_t cta, uint64_t *round)
 {
-    const uint64_t *signals = kernel == WEFT_GPU_MOE_DISPATCH_RECV  ? l->arrived
-                              : kernel == WEFT_GPU_MOE_COMBINE_RECV ? l->returned
-                                                                    : NULL;
+    const uint64_t *signals = kernel == WEFT_DEVICE_MOE_DISPATCH_RECV  ? l->arrived
+                              : kernel == WEFT_DEVICE_MOE_COMBINE_RECV ? l->returned
+                                                                       : NULL;
 
-    if (!signals || (kernel == WEFT_GPU_MOE_COMBINE_RECV && l->state->skipped))
+    if (!signals || (kernel == WEFT_DEVICE_MOE_COMBINE_RECV && l->state->skipped))
         return -1;
     *round = *runs_of(l, kernel, cta) + 1;
     for (int r = 0; r < l->world; r++)
@@ -122,7 +122,7 @@ static bool send_token(const weft_cuda_moe *l, const void *x, const int32_t *exp
 }
 
 /* What note_begin does there. */
-static void begin(const weft_cuda_moe *l, weft_gpu_moe_kernel phase, uint32_t cta, uint64_t round)
+static void begin(const weft_cuda_moe *l, weft_device_moe_kernel phase, uint32_t cta, uint64_t round)
 {
     if (cta != 0)
         return;
@@ -341,33 +341,34 @@ static void combine(const weft_cuda_moe *l, const weft_cuda_moe_args *call, bool
     free(weight);
 }
 
-void fake_moe_run(const weft_cuda_moe *l, const weft_cuda_moe_args *call, weft_gpu_moe_kernel kernel,
+void fake_moe_run(const weft_cuda_moe *l, const weft_cuda_moe_args *call, weft_device_moe_kernel kernel,
                   uint32_t cta, uint32_t ctas)
 {
-    uint64_t *runs = kernel <= WEFT_GPU_MOE_COMBINE_RECV ? runs_of(l, kernel, cta) : NULL,
+    uint64_t *runs = kernel <= WEFT_DEVICE_MOE_COMBINE_RECV ? runs_of(l, kernel, cta) : NULL,
              round = runs ? *runs + 1 : 0;
 
-    if ((kernel == WEFT_GPU_MOE_COMBINE_SEND || kernel == WEFT_GPU_MOE_COMBINE_RECV) && l->state->skipped)
+    if ((kernel == WEFT_DEVICE_MOE_COMBINE_SEND || kernel == WEFT_DEVICE_MOE_COMBINE_RECV) &&
+        l->state->skipped)
         return;
     switch (kernel) {
-    case WEFT_GPU_MOE_DISPATCH_SEND:
+    case WEFT_DEVICE_MOE_DISPATCH_SEND:
         begin(l, kernel, cta, round);
         send(l, call, cta, ctas, round);
         break;
-    case WEFT_GPU_MOE_DISPATCH_RECV:
+    case WEFT_DEVICE_MOE_DISPATCH_RECV:
         receive(l, cta, ctas, round);
         break;
-    case WEFT_GPU_MOE_LAYOUT:
+    case WEFT_DEVICE_MOE_LAYOUT:
         layout(l, call);
         break;
-    case WEFT_GPU_MOE_GATHER:
+    case WEFT_DEVICE_MOE_GATHER:
         gather(l, call, cta, ctas);
         break;
     default:
-        if (kernel == WEFT_GPU_MOE_COMBINE_SEND)
+        if (kernel == WEFT_DEVICE_MOE_COMBINE_SEND)
             begin(l, kernel, cta, round);
-        combine(l, call, kernel == WEFT_GPU_MOE_COMBINE_SEND, cta, ctas);
-        if (kernel == WEFT_GPU_MOE_COMBINE_SEND)
+        combine(l, call, kernel == WEFT_DEVICE_MOE_COMBINE_SEND, cta, ctas);
+        if (kernel == WEFT_DEVICE_MOE_COMBINE_SEND)
             post_everywhere(l, l->returned);
         break;
     }

@@ -119,7 +119,7 @@ static bool is_ordered(const weft_group *group)
     return weft_cuda_of(group)->issue_ordered;
 }
 
-static const weft_gpu_moe_ops moe_ops = {
+static const weft_device_moe_ops moe_ops = {
     .measure = weft_cuda_moe_bytes,
     .create = weft_cuda_moe_create,
     .destroy = weft_cuda_moe_destroy,

@@ -36,7 +36,7 @@ typedef struct weft_cuda_group {
     struct weft_cuda_plan *plans;
     uint32_t plans_made;
     bool has_met; /* this rank, since its last run: journal.c */
-    struct weft_gpu_moe *layers;
+    struct weft_device_moe *layers;
     weft_group *watched_next;          /* watch.c */
     struct weft_cuda_table *tables;    /* pad.c */
     struct weft_cuda_staging *staging; /* stage.c; the newest, which is the largest, first */

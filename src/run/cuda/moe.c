@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct weft_gpu_moe {
-    struct weft_gpu_moe *next; /* of the group */
+struct weft_device_moe {
+    struct weft_device_moe *next; /* of the group */
     weft_group *group;
-    weft_gpu_moe_shape shape;
+    weft_device_moe_shape shape;
     bool early;    /* nobody else is on the GPU */
     bool issued;   /* since its outcome was last looked at */
     bool captured; /* a graph may run it at any time */
@@ -24,12 +24,12 @@ struct weft_gpu_moe {
 /* ---- making and freeing ---------------------------------------------------------------------------------
  */
 
-static size_t table_bytes(const weft_gpu_moe_shape *shape)
+static size_t table_bytes(const weft_device_moe_shape *shape)
 {
     return ((size_t)shape->experts * sizeof(int32_t) + 255) / 256 * 256;
 }
 
-static weft_status check_limits(const weft_group *group, const weft_gpu_moe_shape *shape,
+static weft_status check_limits(const weft_group *group, const weft_device_moe_shape *shape,
                                 weft_error_text *error)
 {
     if (group->size > WEFT_CUDA_MOE_RANKS || shape->topk > WEFT_CUDA_MOE_TOPK)
@@ -40,12 +40,12 @@ static weft_status check_limits(const weft_group *group, const weft_gpu_moe_shap
 }
 
 /* What needs no peer. */
-static weft_status make_private(weft_gpu_moe *moe, size_t bytes)
+static weft_status make_private(weft_device_moe *moe, size_t bytes)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     const weft_cuda_driver *cu = g->device->cu;
     weft_error_text *error = &moe->group->error;
-    const weft_gpu_moe_shape *s = &moe->shape;
+    const weft_device_moe_shape *s = &moe->shape;
     weft_status status = check_limits(moe->group, s, error);
 
     if (status != WEFT_OK)
@@ -60,7 +60,7 @@ static weft_status make_private(weft_gpu_moe *moe, size_t bytes)
     return WEFT_OK;
 }
 
-static weft_status lay_out(weft_gpu_moe *moe, weft_cuda_moe_room room, size_t symmetric, size_t own)
+static weft_status lay_out(weft_device_moe *moe, weft_cuda_moe_room room, size_t symmetric, size_t own)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     char *base = (char *)(uintptr_t)moe->memory, *lanes = base + 2 * table_bytes(&moe->shape);
@@ -89,7 +89,7 @@ static weft_status agree_on_grid(weft_group *group, int ctas)
     return weft_group_agree(group, "the kernels of the mixture-of-experts layer", (uint64_t)ctas, text);
 }
 
-static void discard(weft_gpu_moe *moe)
+static void discard(weft_device_moe *moe)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     const weft_cuda_driver *cu = g->device->cu;
@@ -111,7 +111,7 @@ static weft_cuda_moe_room room_of(const weft_cuda_group *g)
     return weft_cuda_moe_room_of(weft_cuda_ctas(g->device, g->crews), is_alone(g));
 }
 
-void weft_cuda_moe_bytes(weft_group *group, const weft_gpu_moe_shape *shape, size_t *symmetric,
+void weft_cuda_moe_bytes(weft_group *group, const weft_device_moe_shape *shape, size_t *symmetric,
                          size_t *private_bytes)
 {
     size_t shared, own;
@@ -121,11 +121,11 @@ void weft_cuda_moe_bytes(weft_group *group, const weft_gpu_moe_shape *shape, siz
     *private_bytes = 2 * table_bytes(shape) + (size_t)shape->lanes * own;
 }
 
-weft_status weft_cuda_moe_create(weft_group *group, const weft_gpu_moe_shape *shape, weft_gpu_moe **out)
+weft_status weft_cuda_moe_create(weft_group *group, const weft_device_moe_shape *shape, weft_device_moe **out)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     weft_cuda_moe_room room = room_of(g);
-    weft_gpu_moe *moe = calloc(1, sizeof(*moe) + (size_t)shape->lanes * sizeof(moe->lanes[0]));
+    weft_device_moe *moe = calloc(1, sizeof(*moe) + (size_t)shape->lanes * sizeof(moe->lanes[0]));
     size_t symmetric, own;
     weft_status status;
 
@@ -158,11 +158,11 @@ weft_status weft_cuda_moe_create(weft_group *group, const weft_gpu_moe_shape *sh
     return WEFT_OK;
 }
 
-weft_status weft_cuda_moe_destroy(weft_gpu_moe *moe)
+weft_status weft_cuda_moe_destroy(weft_device_moe *moe)
 {
     weft_group *group = moe->group;
     weft_cuda_group *g = weft_cuda_of(group);
-    weft_gpu_moe **at = &g->layers;
+    weft_device_moe **at = &g->layers;
     int64_t begun = weft_clock_ns();
     weft_status status;
 
@@ -188,8 +188,8 @@ weft_status weft_cuda_moe_destroy(weft_gpu_moe *moe)
 /* ---- rounds ---------------------------------------------------------------------------------------------
  */
 
-static weft_status launch(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
-                          const weft_gpu_moe_args *call)
+static weft_status launch(weft_device_moe *moe, int lane, weft_device_moe_kernel kernel,
+                          const weft_device_moe_args *call)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     const weft_cuda_driver *cu = g->device->cu;
@@ -213,8 +213,8 @@ static weft_status launch(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kerne
     return WEFT_OK;
 }
 
-weft_status weft_cuda_moe_run(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
-                              const weft_gpu_moe_args *call)
+weft_status weft_cuda_moe_run(weft_device_moe *moe, int lane, weft_device_moe_kernel kernel,
+                              const weft_device_moe_args *call)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     weft_status status;
@@ -228,7 +228,7 @@ weft_status weft_cuda_moe_run(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel k
 /* ---- how they went --------------------------------------------------------------------------------------
  */
 
-static weft_status read_back(const weft_gpu_moe *moe, void *to, const void *from, size_t bytes)
+static weft_status read_back(const weft_device_moe *moe, void *to, const void *from, size_t bytes)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     const weft_cuda_driver *cu = g->device->cu;
@@ -239,7 +239,7 @@ static weft_status read_back(const weft_gpu_moe *moe, void *to, const void *from
     return WEFT_OK;
 }
 
-static weft_status forget(const weft_gpu_moe *moe, void *word)
+static weft_status forget(const weft_device_moe *moe, void *word)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     const weft_cuda_driver *cu = g->device->cu;
@@ -251,7 +251,7 @@ static weft_status forget(const weft_gpu_moe *moe, void *word)
 }
 
 /* A wait that expired, here or at a peer: the group is lost. */
-static weft_status find_lost(const weft_gpu_moe *moe, int lane, const weft_cuda_control *control)
+static weft_status find_lost(const weft_device_moe *moe, int lane, const weft_cuda_control *control)
 {
     const weft_cuda_record *r = &control->record;
     weft_error_text why = {0};
@@ -272,11 +272,11 @@ static weft_status find_lost(const weft_gpu_moe *moe, int lane, const weft_cuda_
 }
 
 /* The earliest of what is told; this rank's own input before its peers'. */
-static weft_status find_fault(const weft_gpu_moe *moe, int lane)
+static weft_status find_fault(const weft_device_moe *moe, int lane)
 {
     const weft_cuda_moe *l = &moe->lanes[lane];
     weft_cuda_moe_state state;
-    weft_gpu_moe_fault fault = {.lane = lane};
+    weft_device_moe_fault fault = {.lane = lane};
     weft_error_text *error = &moe->group->error;
     weft_status status = read_back(moe, &state, l->state, sizeof(state));
 
@@ -287,17 +287,17 @@ static weft_status find_fault(const weft_gpu_moe *moe, int lane)
 
         fault.token = (int64_t)(state.fault & 0xffffff);
         status = read_back(moe, &found, &l->fault[fault.token], sizeof(found));
-        fault.kind = (weft_gpu_moe_wrong)found.kind;
+        fault.kind = (weft_device_moe_wrong)found.kind;
         fault.expert = found.expert;
         fault.first = found.first;
         fault.second = found.second;
         fault.round = state.fault >> 24;
     } else if (state.peer_fault != UINT64_MAX) {
-        fault.kind = WEFT_GPU_MOE_PEER_REJECTED;
+        fault.kind = WEFT_DEVICE_MOE_PEER_REJECTED;
         fault.rank = (int)(state.peer_fault & 0xffffff);
         fault.round = state.peer_fault >> 24;
     } else if (state.overflow != UINT64_MAX) {
-        fault.kind = WEFT_GPU_MOE_OVERFLOW;
+        fault.kind = WEFT_DEVICE_MOE_OVERFLOW;
         fault.expert = (int)(state.overflow >> 32);
         fault.count = (int64_t)(state.overflow & UINT32_MAX);
         fault.padded = state.overflow_padded;
@@ -314,7 +314,7 @@ static weft_status find_fault(const weft_gpu_moe *moe, int lane)
     return status == WEFT_OK ? moe->shape.refuse(moe->shape.context, &fault, error) : status;
 }
 
-static weft_status look(weft_gpu_moe *moe)
+static weft_status look(weft_device_moe *moe)
 {
     weft_status status = WEFT_OK;
 
@@ -333,7 +333,7 @@ static weft_status look(weft_gpu_moe *moe)
     return status;
 }
 
-weft_status weft_cuda_moe_wait(weft_gpu_moe *moe)
+weft_status weft_cuda_moe_wait(weft_device_moe *moe)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     weft_status status;
@@ -350,7 +350,7 @@ weft_status weft_cuda_moe_settle(weft_group *group)
 {
     weft_status status = WEFT_OK;
 
-    for (weft_gpu_moe *moe = weft_cuda_of(group)->layers; moe && status == WEFT_OK; moe = moe->next)
+    for (weft_device_moe *moe = weft_cuda_of(group)->layers; moe && status == WEFT_OK; moe = moe->next)
         status = look(moe);
     return status;
 }
@@ -363,7 +363,7 @@ static double phase_us(const weft_cuda_moe_state *state, int phase)
     return ended > began ? (double)(ended - began) * 1e-3 : 0;
 }
 
-weft_status weft_cuda_moe_view(weft_gpu_moe *moe, int lane, bool counts, weft_gpu_moe_view *view)
+weft_status weft_cuda_moe_view(weft_device_moe *moe, int lane, bool counts, weft_device_moe_view *view)
 {
     const weft_cuda_moe *l = &moe->lanes[lane];
     weft_cuda_moe_state state = {.rows = -1, .entries = -1, .rows_sent = -1, .tokens = -1};
@@ -374,18 +374,18 @@ weft_status weft_cuda_moe_view(weft_gpu_moe *moe, int lane, bool counts, weft_gp
         status = read_back(moe, &state, l->state, sizeof(state));
         weft_cuda_pop(weft_cuda_of(moe->group));
     }
-    *view = (weft_gpu_moe_view){.row = (const void *const *)l->view_row,
-                                .source = l->source,
-                                .token = l->token,
-                                .offset = l->offset,
-                                .entry_row = l->entry_row,
-                                .entry_weight = l->entry_weight,
-                                .tokens = state.tokens,
-                                .rows = state.rows,
-                                .entries = state.entries,
-                                .rows_sent = state.rows_sent,
-                                .dispatch_us = phase_us(&state, WEFT_CUDA_MOE_DISPATCH_SEND),
-                                .combine_us = phase_us(&state, WEFT_CUDA_MOE_COMBINE_SEND)};
+    *view = (weft_device_moe_view){.row = (const void *const *)l->view_row,
+                                   .source = l->source,
+                                   .token = l->token,
+                                   .offset = l->offset,
+                                   .entry_row = l->entry_row,
+                                   .entry_weight = l->entry_weight,
+                                   .tokens = state.tokens,
+                                   .rows = state.rows,
+                                   .entries = state.entries,
+                                   .rows_sent = state.rows_sent,
+                                   .dispatch_us = phase_us(&state, WEFT_CUDA_MOE_DISPATCH_SEND),
+                                   .combine_us = phase_us(&state, WEFT_CUDA_MOE_COMBINE_SEND)};
     return status;
 }
 

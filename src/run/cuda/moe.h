@@ -24,12 +24,12 @@ static inline weft_cuda_moe_room weft_cuda_moe_room_of(int sms, bool alone)
 }
 
 /* Bytes of symmetric and of private memory of a lane. */
-void weft_cuda_moe_measure(const weft_gpu_moe_shape *shape, int world, weft_cuda_moe_room room,
+void weft_cuda_moe_measure(const weft_device_moe_shape *shape, int world, weft_cuda_moe_room room,
                            size_t *symmetric, size_t *private_bytes);
 
 /* The lane of a rank whose symmetric memory, zero at first, is at `symmetric` and `stride` bytes further at
  * each next rank. `owner` and `local` are the shape's tables on the GPU. */
-weft_cuda_moe weft_cuda_moe_lay_out(const weft_gpu_moe_shape *shape, int world, int rank,
+weft_cuda_moe weft_cuda_moe_lay_out(const weft_device_moe_shape *shape, int world, int rank,
                                     weft_cuda_moe_room room, char *symmetric, int64_t stride,
                                     char *private_memory, const int32_t *owner, const int32_t *local);
 
@@ -39,18 +39,19 @@ weft_status weft_cuda_moe_clear(const weft_cuda_device *device, const weft_cuda_
 
 /* `early`: the kernel may come in while the one before it ends. */
 weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda_moe *lane,
-                                 weft_gpu_moe_kernel kernel, const weft_gpu_moe_args *call, bool early,
+                                 weft_device_moe_kernel kernel, const weft_device_moe_args *call, bool early,
                                  CUstream stream, weft_error_text *error);
 
 /* run/experts.h: layers of groups */
-void weft_cuda_moe_bytes(weft_group *group, const weft_gpu_moe_shape *shape, size_t *symmetric,
+void weft_cuda_moe_bytes(weft_group *group, const weft_device_moe_shape *shape, size_t *symmetric,
                          size_t *private_bytes);
-weft_status weft_cuda_moe_create(weft_group *group, const weft_gpu_moe_shape *shape, weft_gpu_moe **moe);
-weft_status weft_cuda_moe_destroy(weft_gpu_moe *moe);
-weft_status weft_cuda_moe_run(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
-                              const weft_gpu_moe_args *call);
-weft_status weft_cuda_moe_wait(weft_gpu_moe *moe);
-weft_status weft_cuda_moe_view(weft_gpu_moe *moe, int lane, bool counts, weft_gpu_moe_view *view);
+weft_status weft_cuda_moe_create(weft_group *group, const weft_device_moe_shape *shape,
+                                 weft_device_moe **moe);
+weft_status weft_cuda_moe_destroy(weft_device_moe *moe);
+weft_status weft_cuda_moe_run(weft_device_moe *moe, int lane, weft_device_moe_kernel kernel,
+                              const weft_device_moe_args *call);
+weft_status weft_cuda_moe_wait(weft_device_moe *moe);
+weft_status weft_cuda_moe_view(weft_device_moe *moe, int lane, bool counts, weft_device_moe_view *view);
 weft_status weft_cuda_moe_memory(weft_group *group, size_t bytes, void **memory);
 void weft_cuda_moe_discard(weft_group *group, void *memory);
 

@@ -8,7 +8,7 @@
 
 enum { LINE = WEFT_CUDA_LINE_WORDS * (int)sizeof(uint64_t) };
 
-_Static_assert((int)WEFT_CUDA_MOE_BLOCK == (int)WEFT_GPU_MOE_BLOCK, "kernels are told of one format");
+_Static_assert((int)WEFT_CUDA_MOE_BLOCK == (int)WEFT_DEVICE_MOE_BLOCK, "kernels are told of one format");
 
 /* ---- where things lie -----------------------------------------------------------------------------------
  */
@@ -91,7 +91,7 @@ static void divide_sums(weft_cuda_moe *l, int ctas)
     l->pieces = l->piece_bytes ? weft_divide_up(l->result_bytes, l->piece_bytes) : 1;
 }
 
-static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe_room room)
+static weft_cuda_moe facts(const weft_device_moe_shape *s, int world, weft_cuda_moe_room room)
 {
     int64_t result_bytes = s->hidden * (int64_t)weft_dtype_size(s->dtype);
     weft_cuda_moe l = {.world = world,
@@ -118,7 +118,7 @@ static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe
     return l;
 }
 
-void weft_cuda_moe_measure(const weft_gpu_moe_shape *shape, int world, weft_cuda_moe_room room,
+void weft_cuda_moe_measure(const weft_device_moe_shape *shape, int world, weft_cuda_moe_room room,
                            size_t *symmetric, size_t *private_bytes)
 {
     weft_cuda_moe lane = facts(shape, world, room);
@@ -130,7 +130,7 @@ void weft_cuda_moe_measure(const weft_gpu_moe_shape *shape, int world, weft_cuda
     *private_bytes = own.used;
 }
 
-weft_cuda_moe weft_cuda_moe_lay_out(const weft_gpu_moe_shape *shape, int world, int rank,
+weft_cuda_moe weft_cuda_moe_lay_out(const weft_device_moe_shape *shape, int world, int rank,
                                     weft_cuda_moe_room room, char *symmetric, int64_t stride,
                                     char *private_memory, const int32_t *owner, const int32_t *local)
 {
@@ -169,7 +169,7 @@ weft_status weft_cuda_moe_clear(const weft_cuda_device *device, const weft_cuda_
 }
 
 weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda_moe *lane,
-                                 weft_gpu_moe_kernel kernel, const weft_gpu_moe_args *call, bool early,
+                                 weft_device_moe_kernel kernel, const weft_device_moe_args *call, bool early,
                                  CUstream stream, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
@@ -184,9 +184,9 @@ weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda
                             .rows = call->rows,
                             .alignment = call->alignment};
     void *parameters[] = {&p, &c};
-    unsigned grid = kernel == WEFT_GPU_MOE_LAYOUT   ? 1
-                    : kernel == WEFT_GPU_MOE_GATHER ? lane->grid[WEFT_CUDA_MOE_COMBINE_SEND]
-                                                    : lane->grid[kernel];
+    unsigned grid = kernel == WEFT_DEVICE_MOE_LAYOUT   ? 1
+                    : kernel == WEFT_DEVICE_MOE_GATHER ? lane->grid[WEFT_CUDA_MOE_COMBINE_SEND]
+                                                       : lane->grid[kernel];
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value.programmaticStreamSerializationAllowed = 1};
     CUlaunchConfig config = {.gridDimX = grid,

@@ -70,7 +70,7 @@ static void *next(char *base, size_t *used, int64_t count, size_t size)
     return at;
 }
 
-ladder_args ladder_lay_out(ladder_rung rung, const weft_gpu_moe_shape *shape, int world, int rank,
+ladder_args ladder_lay_out(ladder_rung rung, const weft_device_moe_shape *shape, int world, int rank,
                            char *symmetric, char *own, size_t *symmetric_bytes, size_t *own_bytes)
 {
     bool sorted = rung == LADDER_SORTED;

@@ -18,7 +18,7 @@ void ladder_close(ladder *l); /* one that is all zero is fine */
 const char *ladder_name(ladder_rung rung);
 
 /* Of a layer as fused has it, on a rank; both memories NULL: only measures. They must be zero at first. */
-ladder_args ladder_lay_out(ladder_rung rung, const weft_gpu_moe_shape *shape, int world, int rank,
+ladder_args ladder_lay_out(ladder_rung rung, const weft_device_moe_shape *shape, int world, int rank,
                            char *symmetric, char *own, size_t *symmetric_bytes, size_t *own_bytes);
 
 /* Dispatch (0) or combine (1) of a round. `fetches`: also puts what arrived in the order of experts, where

@@ -86,13 +86,13 @@ static void *at(CUdeviceptr pointer)
 
 /* ---- a layer ------------------------------------------------------------------------------------------- */
 
-static weft_gpu_moe_shape shape_of(const gpu_experts *b, int rank)
+static weft_device_moe_shape shape_of(const gpu_experts *b, int rank)
 {
     int most = 0;
 
     for (int r = 0; r < b->world; r++)
         most = b->ranks[r].experts_here > most ? b->ranks[r].experts_here : most;
-    return (weft_gpu_moe_shape){
+    return (weft_device_moe_shape){
         .experts = b->shape.experts,
         .topk = b->shape.topk,
         .terms_per_token = !b->reduced || b->shape.topk < b->world ? b->shape.topk : b->world,
@@ -150,7 +150,7 @@ static int make_data(gpu_experts *b, int rank, uint64_t seed)
 static void lay_out(gpu_experts *b, int rank, size_t *symmetric, size_t *own)
 {
     gpu_rank *r = &b->ranks[rank];
-    weft_gpu_moe_shape shape = shape_of(b, rank);
+    weft_device_moe_shape shape = shape_of(b, rank);
     char *there = r->own ? (char *)at(b->symmetric) + (size_t)rank * b->stride : NULL;
     bool fused = b->rung == LADDER_FUSED;
 
@@ -246,17 +246,17 @@ static void free_ranks(gpu_experts *b)
 
 /* ---- rounds -------------------------------------------------------------------------------------------- */
 
-static int put(gpu_experts *b, gpu_rank *r, weft_gpu_moe_kernel kernel)
+static int put(gpu_experts *b, gpu_rank *r, weft_device_moe_kernel kernel)
 {
     bool early = b->device.hopper && (b->link || b->world == 1);
-    weft_gpu_moe_args call = {0};
+    weft_device_moe_args call = {0};
 
-    if (kernel == WEFT_GPU_MOE_DISPATCH_SEND)
-        call = (weft_gpu_moe_args){
+    if (kernel == WEFT_DEVICE_MOE_DISPATCH_SEND)
+        call = (weft_device_moe_args){
             .x = at(r->x), .expert = at(r->expert), .weight = at(r->weight), .tokens = r->data.tokens};
-    else if (kernel == WEFT_GPU_MOE_GATHER || kernel == WEFT_GPU_MOE_COMBINE_SEND)
-        call = (weft_gpu_moe_args){.x = at(r->packed), .out = at(r->packed)};
-    else if (kernel == WEFT_GPU_MOE_COMBINE_RECV)
+    else if (kernel == WEFT_DEVICE_MOE_GATHER || kernel == WEFT_DEVICE_MOE_COMBINE_SEND)
+        call = (weft_device_moe_args){.x = at(r->packed), .out = at(r->packed)};
+    else if (kernel == WEFT_DEVICE_MOE_COMBINE_RECV)
         call.out = at(r->y);
     return failed(&b->error,
                   weft_cuda_moe_launch(&b->device, &r->lane, kernel, &call, early, r->stream, &b->error));
@@ -270,12 +270,12 @@ static int round_of_all(gpu_experts *b, bool scales)
     for (int half = 0; half < 2; half++) {
         for (int phase = 2 * half; phase < 2 * half + 2 && fused; phase++)
             for (int i = 0; i < b->world; i++)
-                if (put(b, &b->ranks[i], (weft_gpu_moe_kernel)phase))
+                if (put(b, &b->ranks[i], (weft_device_moe_kernel)phase))
                     return 1;
         for (int i = 0; i < b->world; i++) {
             gpu_rank *r = &b->ranks[i];
 
-            if (fused ? half == 0 && put(b, r, WEFT_GPU_MOE_GATHER)
+            if (fused ? half == 0 && put(b, r, WEFT_DEVICE_MOE_GATHER)
                       : failed(&b->error,
                                ladder_put(&b->ladder, &r->steps, half, true, b->room, r->stream, &b->error)))
                 return 1;
@@ -507,7 +507,7 @@ static int capture(gpu_experts *b, int rank, const traffic *bytes)
             if (b->link && phase % 2 == 0 &&
                 put_link(b, phase, phase == WEFT_CUDA_MOE_DISPATCH_SEND ? bytes->dispatch : bytes->combine))
                 return 1;
-            if (put(b, r, (weft_gpu_moe_kernel)phase))
+            if (put(b, r, (weft_device_moe_kernel)phase))
                 return 1;
         }
     if (b->link) {

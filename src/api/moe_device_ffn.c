@@ -9,7 +9,7 @@
  * reads after the first product.
  */
 #include "api/hold.h"
-#include "api/moe_gpu.h"
+#include "api/moe_device.h"
 #include "core/dtype.h"
 #include "core/round.h"
 #include "gemm/convert.h"
@@ -19,7 +19,7 @@
 
 #include <stdlib.h>
 
-typedef struct gpu_ffn {
+typedef struct device_ffn {
     weft_group *group;
     weft_moe *moe;
     weft_dtype dtype;                 /* of the weights: the layer's, or fp8, then n x k */
@@ -27,16 +27,16 @@ typedef struct gpu_ffn {
     void *gate_up, *down;             /* of all local experts */
     void *gate_up_scale, *down_scale; /* float32, of their columns; NULL: 1 */
     void *packed, *middle;            /* rows x hidden, rows x inter */
-} gpu_ffn;
+} device_ffn;
 
-static const weft_gpu_moe_ops *ops_of(const weft_group *group)
+static const weft_device_moe_ops *ops_of(const weft_group *group)
 {
     return weft_backend_of(group)->moe;
 }
 
 static void free_there(void *given)
 {
-    gpu_ffn *ffn = given;
+    device_ffn *ffn = given;
     weft_group *group = ffn->group;
 
     ops_of(group)->discard(group, ffn->gate_up);
@@ -82,25 +82,25 @@ static weft_status check(const weft_moe *moe, int64_t inter)
 
 /* Bytes of an expert's gate and up together, or of its down: a k x n matrix. As fp8 its lines, of k, begin on
  * 16-byte boundaries. */
-static int64_t matrix_bytes(const gpu_ffn *ffn, int64_t k, int64_t n)
+static int64_t matrix_bytes(const device_ffn *ffn, int64_t k, int64_t n)
 {
     return weft_dtype_is_fp8(ffn->dtype) ? n * weft_round_up(k, 16) : k * n * 2;
 }
 
-static int64_t gate_up_bytes(const gpu_ffn *ffn)
+static int64_t gate_up_bytes(const device_ffn *ffn)
 {
     return matrix_bytes(ffn, ffn->moe->config.hidden, 2 * ffn->inter);
 }
 
-static int64_t down_bytes(const gpu_ffn *ffn)
+static int64_t down_bytes(const device_ffn *ffn)
 {
     return matrix_bytes(ffn, ffn->inter, ffn->moe->config.hidden);
 }
 
-static weft_status allocate(gpu_ffn *ffn, bool scales)
+static weft_status allocate(device_ffn *ffn, bool scales)
 {
     const weft_moe *moe = ffn->moe;
-    const weft_gpu_moe_ops *ops = ops_of(ffn->group);
+    const weft_device_moe_ops *ops = ops_of(ffn->group);
     size_t experts = (size_t)moe->experts_here;
     weft_status status = ops->memory(ffn->group, experts * (size_t)gate_up_bytes(ffn), &ffn->gate_up);
 
@@ -125,7 +125,7 @@ static weft_status allocate(gpu_ffn *ffn, bool scales)
 enum { HOST_BYTES = 4 + 4 * 2 };
 
 /* One matrix to `to` on the host, in the layer's type; by way of `stored`, where there is room for it. */
-static weft_status fetch(const gpu_ffn *ffn, weft_dtype dtype, const void *matrix, char *stored, char *to)
+static weft_status fetch(const device_ffn *ffn, weft_dtype dtype, const void *matrix, char *stored, char *to)
 {
     int64_t count = ffn->moe->config.hidden * ffn->inter;
     weft_status status =
@@ -137,7 +137,7 @@ static weft_status fetch(const gpu_ffn *ffn, weft_dtype dtype, const void *matri
 }
 
 /* One k x n matrix of bytes to n x k on the host, its lines `pitch` apart; by way of `stored`. */
-static weft_status fetch_turned(const gpu_ffn *ffn, const void *matrix, int64_t k, int64_t n, char *stored,
+static weft_status fetch_turned(const device_ffn *ffn, const void *matrix, int64_t k, int64_t n, char *stored,
                                 char *to, int64_t pitch)
 {
     enum { BLOCK = 64 }; /* lines of the cache that both sides keep */
@@ -152,7 +152,7 @@ static weft_status fetch_turned(const gpu_ffn *ffn, const void *matrix, int64_t 
 }
 
 /* The same as load_expert of weights that stay fp8. */
-static weft_status load_stored(const gpu_ffn *ffn, int e, const weft_moe_weights *w, char *host)
+static weft_status load_stored(const device_ffn *ffn, int e, const weft_moe_weights *w, char *host)
 {
     const weft_backend *backend = weft_backend_of(ffn->group);
     int64_t hidden = ffn->moe->config.hidden, inter = ffn->inter, line = weft_round_up(hidden, 16);
@@ -173,7 +173,7 @@ static weft_status load_stored(const gpu_ffn *ffn, int e, const weft_moe_weights
 }
 
 /* The weights of one expert. They are woven on the host: once for the life of a layer. */
-static weft_status load_expert(const gpu_ffn *ffn, int e, const weft_moe_weights *w, char *host)
+static weft_status load_expert(const device_ffn *ffn, int e, const weft_moe_weights *w, char *host)
 {
     const weft_backend *backend = weft_backend_of(ffn->group);
     int64_t hidden = ffn->moe->config.hidden, bytes = hidden * ffn->inter * 2;
@@ -201,7 +201,8 @@ static bool has_scales(const weft_moe_weights *w)
 }
 
 /* The factors of a matrix's columns to the host. */
-static weft_status fetch_scale(const gpu_ffn *ffn, const float *const *list, int e, int64_t count, float *to)
+static weft_status fetch_scale(const device_ffn *ffn, const float *const *list, int e, int64_t count,
+                               float *to)
 {
     if (list && list[e])
         return weft_backend_of(ffn->group)->copy(ffn->group, to, list[e], (size_t)count * sizeof(float));
@@ -211,7 +212,7 @@ static weft_status fetch_scale(const gpu_ffn *ffn, const float *const *list, int
 }
 
 /* Those of one expert; `host` has room for 4 inter + hidden. */
-static weft_status load_scales(const gpu_ffn *ffn, int e, const weft_moe_weights *w, float *host)
+static weft_status load_scales(const device_ffn *ffn, int e, const weft_moe_weights *w, float *host)
 {
     const weft_backend *backend = weft_backend_of(ffn->group);
     int64_t hidden = ffn->moe->config.hidden, inter = ffn->inter;
@@ -233,13 +234,13 @@ static weft_status load_scales(const gpu_ffn *ffn, int e, const weft_moe_weights
     return status;
 }
 
-weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **result)
+weft_status weft_moe_device_ffn_create(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **result)
 {
     weft_group *group = moe->group;
     int64_t inter = weights->inter;
     int64_t keys = moe->shape.topk < moe->experts_here ? moe->shape.topk : moe->experts_here;
     weft_status status = check(moe, inter);
-    gpu_ffn *ffn;
+    device_ffn *ffn;
     bool scales = has_scales(weights);
     char *host;
 
@@ -254,11 +255,11 @@ weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weigh
         free(host);
         return weft_error_set(&group->error, WEFT_ERR_MEMORY, "moe: no memory for an expert's weights");
     }
-    *ffn = (gpu_ffn){.group = group,
-                     .moe = moe,
-                     .dtype = weft_dtype_is_fp8(weights->dtype) ? weights->dtype : moe->config.dtype,
-                     .inter = inter,
-                     .rows = moe->shape.ranks * moe->config.tokens * keys};
+    *ffn = (device_ffn){.group = group,
+                        .moe = moe,
+                        .dtype = weft_dtype_is_fp8(weights->dtype) ? weights->dtype : moe->config.dtype,
+                        .inter = inter,
+                        .rows = moe->shape.ranks * moe->config.tokens * keys};
     weft_hold(group);
     status = allocate(ffn, scales);
     for (int e = 0; e < moe->experts_here && !status; e++)
@@ -275,7 +276,7 @@ weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weigh
 }
 
 /* A product of rows that lie together by expert, by weights as they lie here. */
-static weft_grouped_args product_of(const gpu_ffn *ffn, const int64_t *offset, int64_t n, int64_t k)
+static weft_grouped_args product_of(const device_ffn *ffn, const int64_t *offset, int64_t n, int64_t k)
 {
     weft_grouped_args args;
 
@@ -289,7 +290,7 @@ static weft_grouped_args product_of(const gpu_ffn *ffn, const int64_t *offset, i
 }
 
 /* Both products. */
-static weft_status multiply(const gpu_ffn *ffn, const int64_t *offset)
+static weft_status multiply(const device_ffn *ffn, const int64_t *offset)
 {
     int64_t hidden = ffn->moe->config.hidden;
     weft_grouped_args args = product_of(ffn, offset, ffn->inter, hidden);
@@ -312,7 +313,7 @@ static weft_status multiply(const gpu_ffn *ffn, const int64_t *offset)
 }
 
 /* What is wrong with a call before anything is sent; NULL: nothing. */
-static const char *fault_of(const weft_moe_lane *lane, const weft_moe_input *input, const gpu_ffn *ffn,
+static const char *fault_of(const weft_moe_lane *lane, const weft_moe_input *input, const device_ffn *ffn,
                             const void *y, weft_error_text *text)
 {
     weft_group *group = lane->moe->group;
@@ -330,26 +331,26 @@ static const char *fault_of(const weft_moe_lane *lane, const weft_moe_input *inp
     return text->text;
 }
 
-weft_status weft_moe_gpu_forward(weft_moe_lane *lane, const weft_moe_input *input,
-                                 const weft_moe_expert *expert, void *y, const char *fault)
+weft_status weft_moe_device_forward(weft_moe_lane *lane, const weft_moe_input *input,
+                                    const weft_moe_expert *expert, void *y, const char *fault)
 {
     const weft_moe *moe = lane->moe;
-    const gpu_ffn *ffn = weft_moe_ffn_wrapped(expert);
-    weft_gpu_moe_view there;
+    const device_ffn *ffn = weft_moe_ffn_wrapped(expert);
+    weft_device_moe_view there;
     weft_error_text text;
     weft_status status =
-        weft_moe_gpu_dispatch_send(lane, input, fault ? fault : fault_of(lane, input, ffn, y, &text));
+        weft_moe_device_dispatch_send(lane, input, fault ? fault : fault_of(lane, input, ffn, y, &text));
 
     if (!status)
-        status = weft_moe_gpu_dispatch_recv(lane, NULL);
+        status = weft_moe_device_dispatch_recv(lane, NULL);
     if (!status)
-        status = ops_of(moe->group)->view(moe->gpu, lane->index, false, &there);
+        status = ops_of(moe->group)->view(moe->device, lane->index, false, &there);
     if (!status && moe->experts_here) {
-        status = weft_moe_gpu_gather(lane, NULL, ffn->packed);
+        status = weft_moe_device_gather(lane, NULL, ffn->packed);
         if (!status)
             status = multiply(ffn, there.offset);
     }
     if (!status)
-        status = weft_moe_gpu_combine_send(lane, ffn->packed, NULL);
-    return status ? status : weft_moe_gpu_combine_recv(lane, y);
+        status = weft_moe_device_combine_send(lane, ffn->packed, NULL);
+    return status ? status : weft_moe_device_combine_recv(lane, y);
 }

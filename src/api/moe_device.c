@@ -4,33 +4,33 @@
  * hears of it at once; one whose calls are ordered on a stream in weft_group_wait, and until then the kernels
  * of a rejected round do nothing.
  */
-#include "api/moe_gpu.h"
+#include "api/moe_device.h"
 
 #include "api/least.h"
 #include "core/sized.h"
 #include "run/backend.h"
 #include "run/experts.h"
 
-_Static_assert((int)WEFT_GPU_MOE_BLOCK == (int)WEFT_MOE_WIRE_BLOCK, "GPUs and CPUs have one format");
+_Static_assert((int)WEFT_DEVICE_MOE_BLOCK == (int)WEFT_MOE_WIRE_BLOCK, "GPUs and CPUs have one format");
 
-static const weft_gpu_moe_ops *ops_of(const weft_moe *moe)
+static const weft_device_moe_ops *ops_of(const weft_moe *moe)
 {
     return weft_backend_of(moe->group)->moe;
 }
 
-static weft_status launch(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, weft_gpu_moe_args call)
+static weft_status launch(const weft_moe_lane *lane, weft_device_moe_kernel kernel, weft_device_moe_args call)
 {
-    return ops_of(lane->moe)->launch(lane->moe->gpu, lane->index, kernel, &call);
+    return ops_of(lane->moe)->launch(lane->moe->device, lane->index, kernel, &call);
 }
 
 /* Launches, and waits unless the group's calls are ordered on a stream. */
-static weft_status run(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, weft_gpu_moe_args call)
+static weft_status run(const weft_moe_lane *lane, weft_device_moe_kernel kernel, weft_device_moe_args call)
 {
     weft_status status = launch(lane, kernel, call);
 
     if (status != WEFT_OK || ops_of(lane->moe)->ordered(lane->moe->group))
         return status;
-    return ops_of(lane->moe)->wait(lane->moe->gpu);
+    return ops_of(lane->moe)->wait(lane->moe->device);
 }
 
 /* ---- what the kernels find wrong ------------------------------------------------------------------------
@@ -40,26 +40,26 @@ static weft_status run(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, we
 static void end_round(weft_moe_lane *lane)
 {
     if (lane->state == WEFT_MOE_SENT)
-        launch(lane, WEFT_GPU_MOE_DISPATCH_RECV, (weft_gpu_moe_args){0});
+        launch(lane, WEFT_DEVICE_MOE_DISPATCH_RECV, (weft_device_moe_args){0});
     lane->state = WEFT_MOE_IDLE;
 }
 
-static weft_status refuse(void *context, const weft_gpu_moe_fault *f, weft_error_text *error)
+static weft_status refuse(void *context, const weft_device_moe_fault *f, weft_error_text *error)
 {
     weft_moe *moe = context;
 
-    if (f->last && f->kind != WEFT_GPU_MOE_OVERFLOW)
+    if (f->last && f->kind != WEFT_DEVICE_MOE_OVERFLOW)
         end_round(&moe->lanes[f->lane]);
     switch (f->kind) {
-    case WEFT_GPU_MOE_OUT_OF_RANGE:
+    case WEFT_DEVICE_MOE_OUT_OF_RANGE:
         return weft_moe_refuse_range(&moe->shape, f->token, f->expert, f->first, error);
-    case WEFT_GPU_MOE_NAMED_TWICE:
+    case WEFT_DEVICE_MOE_NAMED_TWICE:
         return weft_moe_refuse_twice(f->token, f->expert, f->first, f->second, error);
-    case WEFT_GPU_MOE_NOT_REPEATED:
+    case WEFT_DEVICE_MOE_NOT_REPEATED:
         return weft_moe_refuse_repeat(f->expert, f->first, error);
-    case WEFT_GPU_MOE_PEER_REJECTED:
+    case WEFT_DEVICE_MOE_PEER_REJECTED:
         return weft_moe_refuse_peer(f->rank, f->round, f->lane, error);
-    case WEFT_GPU_MOE_OVERFLOW:
+    case WEFT_DEVICE_MOE_OVERFLOW:
         break;
     }
     return weft_error_set(error, WEFT_ERR_ARGUMENT,
@@ -70,9 +70,9 @@ static weft_status refuse(void *context, const weft_gpu_moe_fault *f, weft_error
 /* ---- making and freeing ---------------------------------------------------------------------------------
  */
 
-static weft_gpu_moe_shape shape_of(weft_moe *moe)
+static weft_device_moe_shape shape_of(weft_moe *moe)
 {
-    return (weft_gpu_moe_shape){
+    return (weft_device_moe_shape){
         .experts = moe->shape.experts,
         .topk = moe->shape.topk,
         .terms_per_token = moe->shape.terms_per_token,
@@ -92,10 +92,10 @@ static weft_gpu_moe_shape shape_of(weft_moe *moe)
         .context = moe};
 }
 
-weft_status weft_moe_gpu_measure(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
-                                 size_t *private_bytes)
+weft_status weft_moe_device_measure(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
+                                    size_t *private_bytes)
 {
-    weft_gpu_moe_shape shape;
+    weft_device_moe_shape shape;
     weft_moe moe;
     weft_status status = weft_moe_imagine(config, group->size, group->rank, &moe, &group->error);
 
@@ -107,9 +107,10 @@ weft_status weft_moe_gpu_measure(weft_group *group, const weft_moe_config *confi
     return WEFT_OK;
 }
 
-weft_status weft_moe_gpu_close(weft_moe *moe)
+weft_status weft_moe_device_close(weft_moe *moe)
 {
-    weft_status status = moe->gpu ? ops_of(moe)->destroy(moe->gpu) : WEFT_OK, closed = weft_moe_close(moe);
+    weft_status status = moe->device ? ops_of(moe)->destroy(moe->device) : WEFT_OK,
+                closed = weft_moe_close(moe);
 
     return status ? status : closed;
 }
@@ -117,15 +118,15 @@ weft_status weft_moe_gpu_close(weft_moe *moe)
 /* The GPU's part of a layer that weft_moe_open has made. */
 static weft_status open_there(weft_moe *moe)
 {
-    weft_gpu_moe_shape shape = shape_of(moe);
+    weft_device_moe_shape shape = shape_of(moe);
 
     if (moe->config.impl != WEFT_MOE_FUSED)
         return weft_error_set(&moe->group->error, WEFT_ERR_UNSUPPORTED,
                               "moe: on GPUs there is fused alone, not %s", moe->rung->name);
-    return ops_of(moe)->create(moe->group, &shape, &moe->gpu);
+    return ops_of(moe)->create(moe->group, &shape, &moe->device);
 }
 
-weft_status weft_moe_gpu_open(weft_group *group, const weft_moe_config *config, weft_moe **moe)
+weft_status weft_moe_device_open(weft_group *group, const weft_moe_config *config, weft_moe **moe)
 {
     weft_status status = weft_moe_open(group, config, true, moe);
 
@@ -165,7 +166,7 @@ static weft_status check(const weft_moe_lane *lane, const weft_moe_input *input,
     return status;
 }
 
-weft_status weft_moe_gpu_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+weft_status weft_moe_device_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
 {
     weft_group *group = lane->moe->group;
     weft_status status = weft_group_check(group), told;
@@ -179,7 +180,7 @@ weft_status weft_moe_gpu_dispatch_send(weft_moe_lane *lane, const weft_moe_input
     if (status) {
         why = group->error;
         lane->state = WEFT_MOE_SENT;
-        told = launch(lane, WEFT_GPU_MOE_DISPATCH_SEND, (weft_gpu_moe_args){.reject = true});
+        told = launch(lane, WEFT_DEVICE_MOE_DISPATCH_SEND, (weft_device_moe_args){.reject = true});
         end_round(lane);
         if (!told)
             group->error = why;
@@ -187,25 +188,25 @@ weft_status weft_moe_gpu_dispatch_send(weft_moe_lane *lane, const weft_moe_input
     }
     lane->state = WEFT_MOE_SENT;
     lane->out.tokens = input->tokens;
-    return run(lane, WEFT_GPU_MOE_DISPATCH_SEND,
-               (weft_gpu_moe_args){
+    return run(lane, WEFT_DEVICE_MOE_DISPATCH_SEND,
+               (weft_device_moe_args){
                    .x = input->x, .expert = input->expert, .weight = input->weight, .tokens = input->tokens});
 }
 
-weft_status weft_moe_gpu_dispatch_recv(weft_moe_lane *lane, weft_moe_view *view)
+weft_status weft_moe_device_dispatch_recv(weft_moe_lane *lane, weft_moe_view *view)
 {
     const weft_moe *moe = lane->moe;
     bool ordered = ops_of(moe)->ordered(moe->group);
-    weft_gpu_moe_view there;
+    weft_device_moe_view there;
     weft_moe_view seen;
     weft_status status;
 
     if (lane->state != WEFT_MOE_SENT)
         return weft_moe_out_of_order(lane, "receiving a dispatch");
     lane->state = WEFT_MOE_RECEIVED;
-    status = run(lane, WEFT_GPU_MOE_DISPATCH_RECV, (weft_gpu_moe_args){0});
+    status = run(lane, WEFT_DEVICE_MOE_DISPATCH_RECV, (weft_device_moe_args){0});
     if (!status && view)
-        status = ops_of(moe)->view(moe->gpu, lane->index, !ordered, &there);
+        status = ops_of(moe)->view(moe->device, lane->index, !ordered, &there);
     if (status || !view)
         return status;
     seen = (weft_moe_view){.rows = there.rows,
@@ -221,7 +222,7 @@ weft_status weft_moe_gpu_dispatch_recv(weft_moe_lane *lane, weft_moe_view *view)
     return WEFT_OK;
 }
 
-weft_status weft_moe_gpu_layout(weft_moe_lane *lane, int64_t alignment, int64_t *start, int64_t *rows)
+weft_status weft_moe_device_layout(weft_moe_lane *lane, int64_t alignment, int64_t *start, int64_t *rows)
 {
     weft_status status = check_memory(lane, "weft_moe_layout: start", start,
                                       lane->moe->experts_here * (int64_t)sizeof(*start));
@@ -229,11 +230,11 @@ weft_status weft_moe_gpu_layout(weft_moe_lane *lane, int64_t alignment, int64_t 
     if (!status)
         status = check_memory(lane, "weft_moe_layout: rows", rows, sizeof(*rows));
     return status ? status
-                  : run(lane, WEFT_GPU_MOE_LAYOUT,
-                        (weft_gpu_moe_args){.out = start, .rows = rows, .alignment = alignment});
+                  : run(lane, WEFT_DEVICE_MOE_LAYOUT,
+                        (weft_device_moe_args){.out = start, .rows = rows, .alignment = alignment});
 }
 
-weft_status weft_moe_gpu_gather(weft_moe_lane *lane, const int64_t *start, void *packed)
+weft_status weft_moe_device_gather(weft_moe_lane *lane, const int64_t *start, void *packed)
 {
     weft_status status;
 
@@ -244,10 +245,10 @@ weft_status weft_moe_gpu_gather(weft_moe_lane *lane, const int64_t *start, void 
         status = check_memory(lane, "weft_moe_gather: start", start,
                               lane->moe->experts_here * (int64_t)sizeof(*start));
     return status ? status
-                  : run(lane, WEFT_GPU_MOE_GATHER, (weft_gpu_moe_args){.start = start, .out = packed});
+                  : run(lane, WEFT_DEVICE_MOE_GATHER, (weft_device_moe_args){.start = start, .out = packed});
 }
 
-weft_status weft_moe_gpu_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start)
+weft_status weft_moe_device_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start)
 {
     weft_status status;
 
@@ -262,10 +263,10 @@ weft_status weft_moe_gpu_combine_send(weft_moe_lane *lane, const void *results, 
     if (status)
         return status;
     lane->state = WEFT_MOE_RETURNED;
-    return run(lane, WEFT_GPU_MOE_COMBINE_SEND, (weft_gpu_moe_args){.x = results, .start = start});
+    return run(lane, WEFT_DEVICE_MOE_COMBINE_SEND, (weft_device_moe_args){.x = results, .start = start});
 }
 
-weft_status weft_moe_gpu_combine_recv(weft_moe_lane *lane, void *y)
+weft_status weft_moe_device_combine_recv(weft_moe_lane *lane, void *y)
 {
     weft_status status;
 
@@ -278,14 +279,14 @@ weft_status weft_moe_gpu_combine_recv(weft_moe_lane *lane, void *y)
     if (status)
         return status;
     lane->state = WEFT_MOE_IDLE;
-    return run(lane, WEFT_GPU_MOE_COMBINE_RECV, (weft_gpu_moe_args){.out = y});
+    return run(lane, WEFT_DEVICE_MOE_COMBINE_RECV, (weft_device_moe_args){.out = y});
 }
 
-weft_status weft_moe_gpu_stats(weft_moe_lane *lane, weft_moe_stats *stats)
+weft_status weft_moe_device_stats(weft_moe_lane *lane, weft_moe_stats *stats)
 {
     const weft_moe *moe = lane->moe;
-    weft_gpu_moe_view there;
-    weft_status status = ops_of(moe)->view(moe->gpu, lane->index, true, &there);
+    weft_device_moe_view there;
+    weft_status status = ops_of(moe)->view(moe->device, lane->index, true, &there);
     int64_t results = moe->shape.one_result_per_row ? there.rows : there.entries;
 
     if (status)
