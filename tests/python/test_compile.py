@@ -147,6 +147,35 @@ def body_without_loops(rank: int) -> int:
     return int(found.found)
 
 
+def broken(rank: int) -> None:
+    """A MoE layer, whose graph breaks where it needs counts: between graphs, operators and the backend run as they are."""
+    dist.init_process_group("weft")
+    torch.manual_seed(1)
+    layer = weft.torch.MoELayer(16, 24, 4, 2, 8, dist.group.WORLD)
+    for backend, dynamic in (("eager", None), ("aot_eager", True)):
+        torch._dynamo.reset()
+        compiled = torch.compile(layer, backend=backend, dynamic=dynamic)
+        for tokens in (3, 6):
+            x = torch.randn(tokens, 16, requires_grad=True)
+            close_gradients(layer, x, compiled(x), layer(x))
+            with torch.no_grad():
+                torch.testing.assert_close(compiled(x), layer(x))
+
+    @torch.compile(backend="eager")
+    def step(x: torch.Tensor) -> torch.Tensor:
+        loss = layer(x).sum()
+        loss.backward()
+        dist.all_reduce(loss.detach().clone())
+        return loss
+
+    got, x.grad = x.grad, None
+    step(x)
+    torch.testing.assert_close(got, x.grad)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(layer.prepack(), backend="eager")(x), layer(x))
+    dist.destroy_process_group()
+
+
 class Compile(unittest.TestCase):
     def test_products_are_woven(self) -> None:
         inputs = (((8, 16), 0), ((4, 3, 16), 0), ((3, 8, 16), 1))
@@ -165,6 +194,9 @@ class Compile(unittest.TestCase):
             self.assertEqual(len(rank), 5)
             for calls in rank:
                 self.assertEqual([name for name in calls if "weft" in name], [])
+
+    def test_a_layer_whose_graph_breaks(self) -> None:
+        support.ranks(2, broken)
 
     def test_inductor_arranges_products(self) -> None:
         self.assertEqual(support.ranks(2, body_without_loops), [2, 2])
