@@ -823,6 +823,31 @@ class Own(unittest.TestCase):
                 answers = support.finish(support.start(2, inside("weft", body), gone, killed, source), 30)
                 self.assertRegex(answers[1 - gone][1], said.format(gone))
 
+    def test_a_rank_that_is_gone_is_not_met_in_a_new_group(self) -> None:
+        """Its rank in the world is what others are told, also where torch's store went with it (rank 0)."""
+
+        def body(rank: int, gone: int, split: bool) -> Any:
+            dist.barrier()
+            if rank == gone:
+                os.kill(os.getpid(), signal.SIGKILL)
+            members = sorted({1, 2, gone})
+            if rank not in members:  # it has the store
+                time.sleep(2)
+                return "none"
+            try:
+                if split:
+                    dist.group.WORLD.split_group(members, group_name="part")
+                else:
+                    dist.new_group(members)
+            except weft.errors.PeerDiedError as error:
+                return str(error)
+            return "no error"
+
+        for gone, split in ((2, False), (2, True), (0, False)):
+            with self.subTest(gone=gone, split=split):
+                answers = support.finish(support.start(3, inside("weft", body), gone, split), 30)
+                self.assertRegex(answers[1][1], f"rank {gone} .process .* died")
+
     @unittest.skipUnless(support.SOAK, "four more interpreters; a killed rank is told by the test above")
     def test_torchrun_lets_ranks_say_who_died(self) -> None:
         """Of three that torchrun started one is killed; both others name it before torchrun ends them."""

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
-from typing import Any, Callable, List, Optional, Sequence
+import time
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -37,11 +39,16 @@ _LOOK_SECONDS = 0.05  # between two looks of a wait whether its peer lives
 class Base(dist.ProcessGroup):
     """A group of the library, as a process group."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, timeout: datetime.timedelta, among: Optional[Tuple["Base", Sequence[int]]] = None
+    ) -> None:
+        """``among``: a group that all members are in already, and their ranks there."""
         super().__init__(rank, size)  # type: ignore[call-arg]
-        self._rank, self._size = rank, size
+        self._rank, self._size, self._among = rank, size, among
+        self._met: Optional[Group] = None  # the group, once it is made
         # A store may outlive the group, as torchrun's does: keys of one that was before are not those of this one.
-        self._store = dist.PrefixStore(f"weft/{store.add(f'weft/made/{rank}', 1)}", store)
+        with self._store_may_end(range(size)):
+            self._store = dist.PrefixStore(f"weft/{store.add(f'weft/made/{rank}', 1)}", store)
         # Torch's own side of the group, whose devices and name its recorder asks for.
         self._named, custom = _Named.of(rank, size), dist.ProcessGroup.BackendType.CUSTOM
         for device in ("cpu", "cuda"):
@@ -50,16 +57,16 @@ class Base(dist.ProcessGroup):
         self._timeout = timeout
         self._aborted = self._closed = False
         self._name, self._desc = "", "undefined"
-        self._met: Optional[Group] = None  # the group, once it is made
         self.group: Group = self._meet("world", rank, range(size))
         """The library's group."""
-        self._met = self.group
+        self._met, self._among = self.group, None  # which knows from here on who lives
         self._gpu: Optional[Group] = None
         self._lane = self.group._lane = Lane("weft")
 
     def _meet(self, key: str, rank: int, members: Sequence[int]) -> Group:
         """A group of those who name the same key in this group's store: the members, ranks here, of which this is the rank-th."""
-        group = from_store(self._store, rank, len(members), key, lambda peer: self._waits_for(members[peer]))
+        with self._store_may_end(members):
+            group = from_store(self._store, rank, len(members), key, lambda peer: self._waits_for(members[peer]))
         seconds = self._timeout.total_seconds()
         group.set_deadlines(seconds, seconds)
         return group
@@ -83,9 +90,24 @@ class Base(dist.ProcessGroup):
 
         return still_waits
 
+    @contextlib.contextmanager
+    def _store_may_end(self, peers: Sequence[int]) -> Iterator[None]:
+        """The store may be a peer's, and have gone a moment before it: then it is the peer that is named."""
+        try:
+            yield
+        except dist.DistError:
+            time.sleep(_LOOK_SECONDS)
+            for peer in peers:
+                self._check_peer(peer)
+            raise
+
     def _check_peer(self, peer: int) -> None:
-        """Raises when a rank is gone. While another thread is in a call of the group, that one looks."""
-        if self._met is not None and self._met._lock.acquire(blocking=False):
+        """Raises when a rank is gone. While another thread is in a call of the group, that one looks; while the ranks meet, a group
+        that they are in already."""
+        if self._among is not None:
+            other, ranks = self._among
+            other._check_peer(ranks[peer] if peer >= 0 else peer)
+        elif self._met is not None and self._met._lock.acquire(blocking=False):
             try:
                 self._met.check_peer(peer)
             finally:
@@ -142,7 +164,7 @@ class Base(dist.ProcessGroup):
         if self._rank not in ranks:
             return None
         store = dist.PrefixStore(f"split/{group_name}", self._store)
-        part = type(self)(store, list(ranks).index(self._rank), len(ranks), timeout or self._timeout)
+        part = type(self)(store, list(ranks).index(self._rank), len(ranks), timeout or self._timeout, (self, ranks))
         part._set_group_name(group_name or "")
         part._set_group_desc(group_desc or "undefined")
         return part

@@ -10,7 +10,6 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from .._library import quick
@@ -18,7 +17,7 @@ from ..errors import AbortedError, UnsupportedError
 from ..group import Group, wait_for
 from ..tensor import empty
 from . import _cuda
-from ._base import _LOOK_SECONDS, Base
+from ._base import Base
 from ._tensors import _BYTE, _back, _bytes, _dense
 from ._work import Lane, Work
 
@@ -39,8 +38,8 @@ class _Channel:
 class Messages(Base):
     """Calls of two ranks of a group. One who receives from any rank finds in its mail who has sent."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
-        super().__init__(store, rank, size, timeout)
+    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta, *among: Any) -> None:
+        super().__init__(store, rank, size, timeout, *among)
         self._channels: Dict[Tuple[int, int, int], _Channel] = {}
         self._mail = empty((size, _TAGS), "int64", self.group)
         C.memset(self._mail.pointer, 0, 8 * size * _TAGS)
@@ -100,13 +99,9 @@ class Messages(Base):
             # Both are there before they make it: a wait in the store can be ended, that of the library for a second member,
             # of a group that is not there yet, cannot.
             peer = channel.ends[1 - end]
-            try:
+            with self._store_may_end([peer]):
                 self._store.set(f"{channel.name}/{end}", "here")
                 wait_for(self._store, f"{channel.name}/{1 - end}", self._waits_for(peer))
-            except dist.DistError:  # the store may have been the peer's, and have gone a moment before it
-                time.sleep(_LOOK_SECONDS)
-                self._check_peer(peer)
-                raise
             channel.group, channel.timeout = self._meet(channel.name, end, channel.ends), self._timeout
         elif channel.timeout != self._timeout:
             channel.timeout = self._timeout

@@ -16,7 +16,6 @@ group lives and makes a call, and in ``_collectives.py`` and ``_messages.py`` th
 
 from __future__ import annotations
 
-import datetime
 from typing import Any
 
 import torch.distributed as dist
@@ -32,12 +31,15 @@ class ProcessGroupWeft(Messages, Collectives):
     """A process group over a weft group."""
 
 
-def _create(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> ProcessGroupWeft:
-    return ProcessGroupWeft(store, rank, size, timeout)
+def _create(how: Any, _options: Any) -> ProcessGroupWeft:
+    """What torch calls. The members of all groups but the first are in that one, which knows meanwhile who lives."""
+    world = dist.group.WORLD
+    among = (world, how.global_ranks_in_group) if isinstance(world, ProcessGroupWeft) and how.global_ranks_in_group else None
+    return ProcessGroupWeft(how.store, how.group_rank, how.group_size, how.timeout, among)
 
 
 if "weft" not in dist.Backend.backend_list:
-    dist.Backend.register_backend("weft", _create, devices=["cpu", "cuda"])
+    dist.Backend.register_backend("weft", _create, extended_api=True, devices=["cpu", "cuda"])
     _shortcut.install(ProcessGroupWeft)
 
 __all__ = ["ProcessGroupWeft", "Work", "Error"]
