@@ -389,7 +389,8 @@ typedef struct weft_tuning {
     int staged;   /* 1 = ranks touch nothing of each other's operands: what peers read of them is copied to
                      symmetric memory chunk by chunk, in the run, and results for peers are left there (a B of
                      weft_pack, two_level of an ag_gemm or a collective, collectives over nodes and, on GPUs,
-                     unfused ag_gemm and gemm_as excepted); 0 = by where the operands lie */
+                     unfused ag_gemm, gemm_as and gemm_ar of another exchange than 3 excepted); 0 = by where
+                     the operands lie */
     int32_t reserved[4]; /* zero */
 } weft_tuning;
 
