@@ -5,6 +5,7 @@
 #include "support/check.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -274,12 +275,24 @@ static void torch_is_asked_for_products_in_turn(void)
     unlink(dies);
 }
 
+static double value_of(const char *key)
+{
+    const char *at = strstr(out, key);
+
+    return at ? strtod(at + strlen(key), NULL) : 0;
+}
+
 static void few_rows_have_both_limits(void)
 {
+    double gflops, l1, of;
+
     CHECK_INT(run("bench gemm 3 48 64 --dtype bf16 --transb --iters 3 --json"), 0);
     CHECK_HAS(out, "\"transb\": true");
     CHECK(!strstr(out, "\"of_memory\": null") && !strstr(out, "\"of_ceiling\": null"));
-    CHECK_HAS(out, "\"of_l1\"");
+    gflops = value_of("\"gflops\": ");
+    l1 = value_of("\"l1_gflops\": ");
+    of = value_of("\"of_l1\": ");
+    CHECK(of > 0 && fabs(of * l1 - gflops) < 0.001 * gflops);
 }
 
 static void pictures_are_written(void)
