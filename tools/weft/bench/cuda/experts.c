@@ -45,13 +45,17 @@ typedef struct expert_bench {
     weft_dtype dtype, weights;   /* weights: as they are stored */
     CUstream stream;
     CUevent begin, end;
-    CUdeviceptr offset, counter, loop_d, factors;
+    CUdeviceptr offset, counter, factors;
+    CUdeviceptr a, d, loop_d; /* of the products, and what the loop makes */
+    CUdeviceptr b_weights,
+        b_stored; /* B of all experts; stored: of the grouped product, 0 where it is that */
     cublas_peer peer;
     bool has_peer;
     interpreter torch;
     double copy_bytes_per_us;
     float factor;        /* of every column */
     char *pool, *stored; /* random elements on the host: B of expert e begins e * SHIFT of them into it */
+    char *x;             /* A, on the host */
 } expert_bench;
 
 static const report_column columns[] = {{"experts", "experts", REPORT_PLAIN, 8},
@@ -333,39 +337,37 @@ static int upload_pool(expert_bench *b, CUdeviceptr to, const char *pool, weft_d
     return 0;
 }
 
-static int upload_weights(expert_bench *b, CUdeviceptr weights, CUdeviceptr stored, int64_t count)
+static int upload_weights(expert_bench *b, int64_t count)
 {
-    return upload_pool(b, weights, b->pool, b->dtype, count) ||
-           (is_stored(b) && upload_pool(b, stored, b->stored, b->weights, count));
+    return upload_pool(b, b->b_weights, b->pool, b->dtype, count) ||
+           (is_stored(b) && upload_pool(b, b->b_stored, b->stored, b->weights, count));
 }
 
-static int measure_rows(expert_bench *b, CUdeviceptr weights, CUdeviceptr stored, char *x)
+static int64_t widest(const expert_bench *b)
+{
+    return b->hidden > b->inter ? b->hidden : b->inter;
+}
+
+static int measure_rows(expert_bench *b)
 {
     int64_t offset[EXPERTS_MOST + 1], total = b->experts * b->rows;
-    int64_t widest = b->hidden > b->inter ? b->hidden : b->inter;
-    CUdeviceptr a, d;
+    CUdeviceptr stored = is_stored(b) ? b->b_stored : b->b_weights;
+    const product products[2] = {
+        {"gate+up", b->a, b->b_weights, stored, b->d, b->x, 2 * b->inter, b->hidden, true},
+        {"down", b->a, b->b_weights, stored, b->d, b->x, b->hidden, b->inter, false},
+    };
     int status;
 
     for (int e = 0; e <= b->experts; e++)
         offset[e] = e * b->rows;
-    TRY(cuMemAlloc(&a, (size_t)(total * widest) * 2));
-    TRY(cuMemAlloc(&d, (size_t)(total * widest) * 2));
-    TRY(cuMemAlloc(&b->loop_d, (size_t)(total * 2 * widest) * 2));
-    const product products[2] = {
-        {"gate+up", a, weights, stored, d, x, 2 * b->inter, b->hidden, true},
-        {"down", a, weights, stored, d, x, b->hidden, b->inter, false},
-    };
-    status = upload(b, a, x, (size_t)(total * widest) * 2) ||
+    status = upload(b, b->a, b->x, (size_t)(total * widest(b)) * 2) ||
              upload(b, b->offset, offset, ((size_t)b->experts + 1) * sizeof(offset[0]));
     for (int i = 0; i < 2 && !status; i++) {
         /* the matrices of down are half as large: packed anew */
-        status = upload_weights(b, weights, stored, (2 - i) * b->hidden * b->inter);
+        status = upload_weights(b, (2 - i) * b->hidden * b->inter);
         if (!status)
             status = measure_product(b, &products[i]);
     }
-    TRY(cuMemFree(a));
-    TRY(cuMemFree(d));
-    TRY(cuMemFree(b->loop_d));
     return status;
 }
 
@@ -390,33 +392,32 @@ static int measure_copy(expert_bench *b, CUdeviceptr memory, size_t bytes)
 /* The factor of every column of all experts. */
 static int upload_factors(expert_bench *b, int64_t count)
 {
-    float *all = malloc((size_t)count * sizeof(float));
-    int status = !all;
+    float *all;
+    int status;
 
+    TRY(cuMemAlloc(&b->factors, (size_t)count * sizeof(float)));
+    all = malloc((size_t)count * sizeof(float));
     for (int64_t i = 0; i < count && all; i++)
         all[i] = b->factor;
-    TRY(cuMemAlloc(&b->factors, (size_t)count * sizeof(float)));
-    status = status || upload(b, b->factors, all, (size_t)count * sizeof(float));
+    status = !all || upload(b, b->factors, all, (size_t)count * sizeof(float));
     free(all);
     return status;
 }
 
+/* Leaves what it has taken to release(), however it ends. */
 static int measure(expert_bench *b, int64_t rows)
 {
     static const int64_t usual[] = {16, 64, 256, 1024};
     int64_t weights_each = 2 * b->hidden * b->inter, count = weights_each + b->experts * SHIFT;
-    int64_t widest = b->hidden > b->inter ? b->hidden : b->inter, most = rows ? rows : usual[3];
-    int64_t x_count = b->experts * most * widest;
-    double scale = 2 / sqrt((double)widest);
-    char *x = malloc((size_t)x_count * 2);
+    int64_t most = rows ? rows : usual[3], x_count = b->experts * most * widest(b);
+    double scale = 2 / sqrt((double)widest(b));
     uint64_t state = 88172645463325252u;
-    CUdeviceptr weights, stored;
-    int status;
+    int status = 0;
 
+    b->x = malloc((size_t)x_count * 2);
     b->pool = malloc((size_t)count * 2);
     b->stored = is_stored(b) ? malloc((size_t)count) : b->pool;
-    if (!b->pool || !b->stored || !x) {
-        free(x);
+    if (!b->pool || !b->stored || !b->x) {
         fprintf(stderr, "weft bench: no memory for the weights\n");
         return 1;
     }
@@ -429,25 +430,25 @@ static int measure(expert_bench *b, int64_t rows)
         if (i < count)
             weft_element_set(b->dtype, b->pool, (size_t)i, value * scale);
         else
-            weft_element_set(b->dtype, x, (size_t)(i - count), value);
+            weft_element_set(b->dtype, b->x, (size_t)(i - count), value);
     }
     TRY(cuStreamCreate(&b->stream, CU_STREAM_NON_BLOCKING));
     TRY(cuEventCreate(&b->begin, CU_EVENT_DEFAULT));
     TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
-    TRY(cuMemAlloc(&weights, (size_t)(b->experts * weights_each) * 2));
-    stored = weights;
+    TRY(cuMemAlloc(&b->a, (size_t)x_count * 2));
+    TRY(cuMemAlloc(&b->d, (size_t)x_count * 2));
+    TRY(cuMemAlloc(&b->loop_d, (size_t)x_count * 4));
+    TRY(cuMemAlloc(&b->b_weights, (size_t)(b->experts * weights_each) * 2));
     b->factor = 1;
     if (is_stored(b)) {
         b->factor = (float)scale;
-        TRY(cuMemAlloc(&stored, (size_t)(b->experts * weights_each)));
+        TRY(cuMemAlloc(&b->b_stored, (size_t)(b->experts * weights_each)));
         status = upload_factors(b, b->experts * (2 * b->inter > b->hidden ? 2 * b->inter : b->hidden));
-        if (status)
-            return status;
     }
     TRY(cuMemAlloc(&b->offset, (EXPERTS_MOST + 1) * sizeof(int64_t)));
     TRY(cuMemAlloc(&b->counter, 2 * sizeof(uint32_t)));
     TRY(cuMemsetD8Async(b->counter, 0, 2 * sizeof(uint32_t), b->stream));
-    status = measure_copy(b, weights, (size_t)(b->experts * weights_each) * 2);
+    status = status || measure_copy(b, b->b_weights, (size_t)(b->experts * weights_each) * 2);
     report_note(&b->report,
                 "experts of %s%s%s, one rank with the whole GPU, on %s; a copy in memory moves %.0f GB/s",
                 weft_dtype_name(b->dtype), is_stored(b) ? ", weights stored as " : "",
@@ -460,13 +461,30 @@ static int measure(expert_bench *b, int64_t rows)
         "ratio: the time before it ÷ grouped");
     for (int i = 0; i < (rows ? 1 : 4) && !status; i++) {
         b->rows = rows ? rows : usual[i];
-        status = measure_rows(b, weights, stored, x);
+        status = measure_rows(b);
     }
-    free(x);
-    if (is_stored(b))
+    return status;
+}
+
+static void release(expert_bench *b)
+{
+    const CUdeviceptr memory[] = {b->offset, b->counter, b->factors,   b->a,
+                                  b->d,      b->loop_d,  b->b_weights, b->b_stored};
+    const weft_cuda_driver *cu = b->device.cu;
+
+    for (size_t i = 0; i < sizeof(memory) / sizeof(memory[0]); i++)
+        if (memory[i])
+            cu->cuMemFree(memory[i]);
+    if (b->begin)
+        cu->cuEventDestroy(b->begin);
+    if (b->end)
+        cu->cuEventDestroy(b->end);
+    if (b->stream)
+        cu->cuStreamDestroy(b->stream);
+    free(b->x);
+    if (b->stored != b->pool)
         free(b->stored);
     free(b->pool);
-    return status;
 }
 
 int bench_cuda_experts(const weft_options *options, const bench_moe_choice *choice, report_page *page)
@@ -501,6 +519,7 @@ int bench_cuda_experts(const weft_options *options, const bench_moe_choice *choi
     report_open(&b.report, stdout, options->json, columns);
     b.report.page = page;
     status = measure(&b, choice->rows);
+    release(&b);
     interpreter_close(&b.torch);
     closed = report_close(&b.report);
     weft_cuda_device_close(&b.device);
