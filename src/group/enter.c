@@ -227,8 +227,8 @@ static weft_status gather(weft_group *group, const bootstrap *b)
                 pid = b->offers[dead].pid;
         }
         if (dead >= 0)
-            return weft_group_poison(group, WEFT_ERR_PEER_DIED, "rank %d (process %d) died during %s", dead,
-                                     pid, b->call);
+            return weft_group_poison(group, WEFT_ERR_PEER_DIED,
+                                     "rank %d (process %d) died or gave up during %s", dead, pid, b->call);
         if (b->host && weft_host_misfit(b->host))
             return weft_group_poison(group, WEFT_ERR_LAUNCH, "%s", weft_host_misfit(b->host));
         for (int rank = 0; rank < group->size; rank++)

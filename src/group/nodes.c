@@ -187,7 +187,7 @@ int weft_nodes_near(const weft_nodes *nodes)
 /* The world's key is random: nobody else can guess, occupy or join the rendezvous. */
 weft_rendezvous weft_nodes_rendezvous(const weft_nodes *nodes)
 {
-    weft_rendezvous rendezvous = {0};
+    weft_rendezvous rendezvous = {.host = nodes->leader};
 
     snprintf(rendezvous.name, sizeof(rendezvous.name), "weft-%016llx%016llx",
              (unsigned long long)nodes->all[0].key, (unsigned long long)nodes->all[nodes->rank].node);

@@ -358,13 +358,14 @@ static weft_status connect_until(const weft_rendezvous *rendezvous, int rank, in
             }
         }
         if (rendezvous->presence && weft_presence_ended(rendezvous->presence))
-            return weft_error_set(error, WEFT_ERR_PEER_DIED, "rank 0 died before rank %d found it", rank);
+            return weft_error_set(error, WEFT_ERR_PEER_DIED,
+                                  "rank %d died or gave up before rank %d found it", rendezvous->host, rank);
         if (weft_clock_ns() >= deadline_ns)
             return weft_error_set(
                 error, WEFT_ERR_LAUNCH,
-                "rank %d waited %.1f s for rank 0, which has not come (is it on this machine? they "
+                "rank %d waited %.1f s for rank %d, which has not come (is it on this machine? they "
                 "meet at socket @%s%s)",
-                rank, (double)(weft_clock_ns() - begun) * 1e-9, rendezvous->name,
+                rank, (double)(weft_clock_ns() - begun) * 1e-9, rendezvous->host, rendezvous->name,
                 foreign ? "; another user listens there" : "");
         pause_for(&pause_ns);
     }
@@ -417,8 +418,8 @@ weft_status weft_rendezvous_join(const weft_rendezvous *rendezvous, int rank, in
     if (moved == (ssize_t)sizeof(asked) && !await_answer(connection, deadline_ns)) {
         close(connection);
         return weft_error_set(error, WEFT_ERR_LAUNCH,
-                              "rank %d waited %.1f s for rank 0, which is there but has not answered", rank,
-                              (double)(weft_clock_ns() - begun) * 1e-9);
+                              "rank %d waited %.1f s for rank %d, which is there but has not answered", rank,
+                              (double)(weft_clock_ns() - begun) * 1e-9, rendezvous->host);
     }
     if (moved == (ssize_t)sizeof(asked))
         RETRIED(moved, recvmsg(connection, &message, MSG_CMSG_CLOEXEC));
@@ -427,7 +428,8 @@ weft_status weft_rendezvous_join(const weft_rendezvous *rendezvous, int rank, in
         (reply.status == WEFT_OK && (!header || header->cmsg_type != SCM_RIGHTS))) {
         close(connection);
         return weft_error_set(error, WEFT_ERR_LAUNCH,
-                              "rank 0 went away while rank %d asked it for the memory", rank);
+                              "rank %d went away while rank %d asked it for the memory", rendezvous->host,
+                              rank);
     }
     if (reply.status != WEFT_OK) {
         close(connection);

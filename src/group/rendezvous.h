@@ -26,7 +26,8 @@ enum { WEFT_TOKEN_BYTES = 16, WEFT_RENDEZVOUS_NAMES = 16 };
 typedef struct weft_rendezvous {
     char name[64];
     unsigned char token[WEFT_TOKEN_BYTES];
-    const unsigned char *presence; /* NULL, or that of the rank 0 who is to come (group/presence.h) */
+    const unsigned char *presence; /* NULL, or that of the host who is to come (group/presence.h) */
+    int host;                      /* the rank that listens: 0, or the first of its node */
     int names; /* that are tried, one after another, with a number behind; 0: the name alone, which is secret
                 */
 } weft_rendezvous;
