@@ -63,8 +63,9 @@ INLINE void finish_as(int size, put_rows put, int64_t k, const void *a, const we
         .acc = places->acc,
         .size = size,
     };
+    SUMS(sums, ROW_MOST);
 
-    run_row_of(k, a, b, places->start, put, &rows);
+    run_row_of(k, a, b, places->start, sums, put, &rows);
 }
 
 static void finish(int64_t k, const void *a, const weft_panels *b, const weft_places *places)

@@ -237,11 +237,14 @@ INLINE weft_panels panels_from(const weft_panels *b, int64_t g, int64_t most)
     };
 }
 
-/* Any number of them that are put somewhere. */
-INLINE void run_row_of(int64_t k, const void *a, const weft_panels *b, const char *start, put_rows put,
-                       const row_places *places)
+/* Where the sums of so many micro-tiles wait. A row's are 64 KiB, of which a compiler that guards the stack
+ * touches every page: a micro-tile by itself has a frame of its own. */
+#define SUMS(name, count) char name[(count)*MICRO_BYTES] __attribute__((aligned(64)))
+
+/* Any number of them that are put somewhere; `sums` has room for ROW_MOST, or for all. */
+INLINE void run_row_of(int64_t k, const void *a, const weft_panels *b, const char *start, char *sums,
+                       put_rows put, const row_places *places)
 {
-    char sums[ROW_MOST * MICRO_BYTES] __attribute__((aligned(64)));
     int64_t most = b->count <= ROW_MOST ? ROW_MOST : ROW_PANELS;
 
     for (int64_t g = 0; g < b->count; g += most) {
@@ -266,22 +269,31 @@ INLINE void add_rows(const row_places *places, int64_t g, const char *sums, int6
     }
 }
 
-static void run_row(int64_t k, const void *a, const weft_panels *b, void *c, int64_t c_ld, int add)
+INLINE void run_to(int64_t k, const void *a, const weft_panels *b, void *c, int64_t c_ld, int add, char *sums)
 {
     row_places places = {.to = {c}, .to_stride = {c_ld * 4}, .across = NR * 4, .size = 4};
 
     if (add) {
         places.acc = c;
         places.acc_stride = c_ld * 4;
-        run_row_of(k, a, b, NULL, add_rows, &places);
+        run_row_of(k, a, b, NULL, sums, add_rows, &places);
     } else {
-        run_row_of(k, a, b, NULL, NULL, &places);
+        run_row_of(k, a, b, NULL, sums, NULL, &places);
     }
+}
+
+static void run_row(int64_t k, const void *a, const weft_panels *b, void *c, int64_t c_ld, int add)
+{
+    SUMS(sums, ROW_MOST);
+
+    run_to(k, a, b, c, c_ld, add, sums);
 }
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
 {
-    run_row(k, a, &(weft_panels){.first = b, .count = 1}, c, c_ld, add);
+    SUMS(sums, 1);
+
+    run_to(k, a, &(weft_panels){.first = b, .count = 1}, c, c_ld, add, sums);
 }
 
 static void run_ahead(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
@@ -291,20 +303,30 @@ static void run_ahead(int64_t k, const void *a, const void *b, void *c, int64_t 
                          .ahead = (const char *)b + AHEAD_BYTES,
                          .ahead_count = 1,
                          .slice = k / K_STEP * STEP_BYTES};
+    SUMS(sums, 1);
 
-    run_row(k, a, &panel, c, c_ld, add);
+    run_to(k, a, &panel, c, c_ld, add, sums);
+}
+
+INLINE void keep_in(int64_t k, const void *a, const weft_panels *b, const void *start, void *to, char *sums)
+{
+    row_places places = {.to = {to}, .to_stride = {NR * 4}, .across = MICRO_BYTES, .size = 4};
+
+    run_row_of(k, a, b, start, sums, NULL, &places);
 }
 
 static void keep_row(int64_t k, const void *a, const weft_panels *b, const void *start, void *to)
 {
-    row_places places = {.to = {to}, .to_stride = {NR * 4}, .across = MICRO_BYTES, .size = 4};
+    SUMS(sums, ROW_MOST);
 
-    run_row_of(k, a, b, start, NULL, &places);
+    keep_in(k, a, b, start, to, sums);
 }
 
 static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)
 {
-    keep_row(k, a, &(weft_panels){.first = b, .count = 1}, start, to);
+    SUMS(sums, 1);
+
+    keep_in(k, a, &(weft_panels){.first = b, .count = 1}, start, to, sums);
 }
 
 /* weft_panel_packer for A, sizes in bytes, k running along memory: 64 bytes of each line side by side, some
