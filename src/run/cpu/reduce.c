@@ -97,8 +97,8 @@ static void divide(weft_dtype dtype, accumulators *sum, int count, int64_t n)
             sum->f[i] /= (float)count;
 }
 
-/* Lines that another core wrote last take half of the time when they are asked for ahead: stores, which leave in
- * order, seem to fetch them one by one. Of two destinations one is a peer's. */
+/* Lines that another core wrote last take half of the time when they are asked for ahead: stores, which leave
+ * in order, seem to fetch them one by one. Of two destinations one is a peer's. */
 static void fetch_block(const char *to, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += CACHE_LINE_BYTES)
