@@ -8,6 +8,8 @@
 #include "support/check.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char message[4096]; /* what the last parse wrote to standard error */
@@ -252,6 +254,29 @@ static void a_command_adds_its_own_flags(void)
     CHECK_HAS(message, "--experts belongs to moe, not to ag_gemm");
 }
 
+/* Ranks look at the same moment whether a file can be written; nothing is left of their looking. */
+static void ranks_look_for_one_file_together(void)
+{
+    char folder[] = "/tmp/weft-options-XXXXXX", path[64];
+
+    CHECK(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/page.html", folder);
+    for (int rank = 0; rank < 4; rank++) {
+        if (fork() == 0) {
+            int wrong = 0;
+
+            for (int i = 0; i < 2000; i++)
+                wrong |= options_check_writable("bench", "--html", path);
+            _exit(wrong);
+        }
+    }
+    for (int rank = 0, status; rank < 4; rank++) {
+        CHECK(wait(&status) > 0);
+        CHECK_INT(status, 0);
+    }
+    CHECK_INT(rmdir(folder), 0);
+}
+
 int main(void)
 {
     seeds_calls_mean_what_they_say();
@@ -260,5 +285,6 @@ int main(void)
     wrong_calls_are_one_clear_line();
     a_flag_says_where_it_belongs();
     a_command_adds_its_own_flags();
+    ranks_look_for_one_file_together();
     return check_report("test_tools_options");
 }

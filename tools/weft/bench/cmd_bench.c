@@ -354,12 +354,16 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
     bench_context context = {.options = &options};
     int status = read_options(&options, argc, argv);
 
+    /* Peers may wait for this rank in weft_init. A launcher ends them when it fails; MPI_Finalize would wait
+     * for them, and a command that started it has read the same words and expects nothing of the kind. */
+    if (status && (mpi || bench_has_output()))
+        _exit(status);
     if (status || options.help)
         return status;
     if (weft_init(&context.group) != WEFT_OK) {
         bench_output_say(weft_error(NULL));
         if (mpi)
-            _exit(1); /* peers may wait for this rank in weft_init, and MPI_Finalize would wait for them */
+            _exit(1);
         return 1;
     }
     if (options.ranks_given && options.ranks != weft_size(context.group)) {

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,18 +287,23 @@ static int check_meant(const weft_options *o, const char *command, const options
     return options_error(command, "%s belongs to %s, not to %s", first_name(flag, name), ops, o->op_name);
 }
 
+/* All ranks of a bench look at the same time: where the file is missing, each tries a name of its own, so
+ * that none finds or removes what another has just made. */
 int options_check_writable(const char *command, const char *flag, const char *path)
 {
-    int made = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
-    int file = path && made < 0 ? open(path, O_WRONLY | O_CLOEXEC) : made;
+    char try[PATH_MAX];
+    int file = path ? open(path, O_WRONLY | O_CLOEXEC) : -1;
 
     if (!path)
         return 0;
+    if (file < 0 && errno == ENOENT && snprintf(try, sizeof try, "%s.%d", path, (int)getpid()) < PATH_MAX) {
+        file = open(try, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file >= 0)
+            unlink(try);
+    }
     if (file < 0)
         return options_error(command, "%s %s: cannot write there: %s", flag, path, strerror(errno));
     close(file);
-    if (made >= 0)
-        unlink(path);
     return 0;
 }
 
