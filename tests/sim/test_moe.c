@@ -1,6 +1,6 @@
 /*
  * A round of mixture of experts, predicted: against weft's own times on one H200 behind an emulated link
- * (docs/performance.md, microseconds; nothing is fitted to them), and what must hold on every shipped
+ * (docs/performance/moe.md, microseconds; nothing is fitted to them), and what must hold on every shipped
  * machine.
  */
 #include "support/check.h"

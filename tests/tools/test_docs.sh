@@ -12,7 +12,7 @@ cd "$scratch" || exit 1
 # Files and folders that pages name are there: as written, or as the end of a path. coming-from.md names those of others.
 (cd "$source" && find . -name 'build*' -prune -o -name .git -prune -o -print) >present
 named=0
-for page in README.md CONTRIBUTING.md $(cd "$source" && echo docs/*.md); do
+for page in README.md CONTRIBUTING.md $(cd "$source" && echo docs/*.md docs/performance/*.md); do
     [ "$page" != docs/coming-from.md ] || continue
     while read -r name; do
         grep -q "/${name//./\\.}\$" present || fail "$page: there is no $name"

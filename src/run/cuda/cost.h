@@ -1,7 +1,7 @@
 /*
  * How long a rank's own product takes with each walker and each division of k, and which is the fastest. A
- * model of a few numbers, measured on an H200 (docs/performance.md says how well it chooses); those of the
- * walker for any GPU are derived.
+ * model of a few numbers, measured on an H200 (docs/performance/gpu.md says how well it chooses); those of
+ * the walker for any GPU are derived.
  */
 #ifndef WEFT_RUN_CUDA_COST_H
 #define WEFT_RUN_CUDA_COST_H

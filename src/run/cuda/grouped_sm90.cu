@@ -10,7 +10,7 @@
  * in k for up to 256 rows (16 KiB of weights, 32 of tokens), of 128 in k for up to 64 rows, so that 128 KiB
  * of weights are on their way to each SM. Each CTA loads its own weights and half of the tokens, which are
  * multicast to both. One warp loads, one (of the cluster's first CTA) hands out tiles; a tile is taken when
- * the one before is almost loaded. Figures: docs/performance.md.
+ * the one before is almost loaded. Figures: docs/performance/moe.md.
  *
  * Weights that are stored as fp8 (WEFT_CUDA_STORED: the kernels of a file of their own) pass memory as such.
  * Consumers convert them, exactly, on the way from shared memory to registers, whence the tensor cores take

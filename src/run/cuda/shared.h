@@ -1,6 +1,7 @@
 /*
  * Which schedule of a product is the fastest where ranks share a GPU: a model of a few numbers for each,
- * fitted to random products on 2, 4 and 8 ranks of one H200 (docs/performance.md says how well it chooses).
+ * fitted to random products on 2, 4 and 8 ranks of one H200 (docs/performance/gpu.md says how well it
+ * chooses).
  */
 #ifndef WEFT_RUN_CUDA_SHARED_H
 #define WEFT_RUN_CUDA_SHARED_H

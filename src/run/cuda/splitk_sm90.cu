@@ -8,7 +8,7 @@
  * them than there are, in 16s. The sums leave through the stages' memory, transposed to whole rows of D:
  * where one CTA has all of k as 16 bits, 1500 cycles for 128 x 128, else as float32, added up by those who
  * share them, 5700. Out of memory 3.9 to 4.4 TB/s with up to 16 tokens, and 2.2 us a launch. Beside cuBLASLt
- * (docs/performance.md): 0.88 to 1.6 with up to 16 tokens, 0.8 to 1.03 with 64 and 128, 0.74 to 1.1
+ * (docs/performance/gpu.md): 0.88 to 1.6 with up to 16 tokens, 0.8 to 1.03 with 64 and 128, 0.74 to 1.1
  * with more.
  */
 #include "splitk.h"

@@ -5,11 +5,11 @@
  * Card: a CTA makes 128 x TILE_N x 64 a step, by two consumer warpgroups of 64 x TILE_N (TILE_N / 2 sums a
  * thread), with four stages of 48 KiB (six of 32 where tiles have 128 columns, eight of 24 for few rows).
  * Each CTA of a crew loads its own A and its share of B, which is multicast to both. From 512 rows on it
- * reaches 0.85 to 1.0 of cuBLASLt, with fewer 0.5 to 0.8: docs/performance.md. One warp feeds the stages and
- * waits for the tile's chunks, where in k they are needed; one warp per consumer waits for what the sums are
- * added to or written over, stores finished boxes of 8 KiB through the copy engine and posts when they are
- * written, so neither waits nor stores hold up the tensor cores; between tiles the same warps run the plan's
- * copy lanes. A spare warp of the first CTA does ENTER and EXIT.
+ * reaches 0.85 to 1.0 of cuBLASLt, with fewer 0.5 to 0.8: docs/performance/gpu.md. One warp feeds the stages
+ * and waits for the tile's chunks, where in k they are needed; one warp per consumer waits for what the sums
+ * are added to or written over, stores finished boxes of 8 KiB through the copy engine and posts when they
+ * are written, so neither waits nor stores hold up the tensor cores; between tiles the same warps run the
+ * plan's copy lanes. A spare warp of the first CTA does ENTER and EXIT.
  *
  * Products of fp8 have the same bytes in a stage and twice the k, tiles of 128 columns, and both operands
  * along k; see sum_fp8.
