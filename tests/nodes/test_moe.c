@@ -177,7 +177,7 @@ static void be_well(int rank, void *argument)
 
 static void be_bad(int rank, void *argument)
 {
-    int bad = (int)strlen(placement) - 1;
+    int bad = *(const int *)argument;
     weft_group *group = NULL;
     weft_moe_config config = config_of();
     weft_moe *moe = NULL;
@@ -185,7 +185,6 @@ static void be_bad(int rank, void *argument)
     tokens *t = calloc(1, sizeof(*t));
     char sentence[24];
 
-    (void)argument;
     CHECK_INT(weft_init(&group), WEFT_OK);
     if (!group)
         return;
@@ -198,7 +197,7 @@ static void be_bad(int rank, void *argument)
         status = run(moe, t, false, false);
     }
     CHECK_INT(status, WEFT_ERR_PEER_DIED);
-    snprintf(sentence, sizeof(sentence), "rank %d", bad);
+    snprintf(sentence, sizeof(sentence), "rank %d (process", bad);
     CHECK_HAS(weft_error(group), sentence);
     weft_moe_free(moe);
     CHECK_INT(weft_finalize(group), WEFT_OK);
@@ -251,6 +250,6 @@ int main(int argc, char **argv)
         nodes_run(placement, be_well, NULL);
     }
     placement = "abab";
-    nodes_lose_last(placement, be_bad);
+    nodes_lose(placement, 1, be_bad); /* the first of its node */
     return check_report("test_nodes_moe");
 }

@@ -76,13 +76,13 @@ static inline void nodes_run(const char *placement, procs_body body, void *argum
         CHECK_INT(procs_wait(&all, rank), 0);
 }
 
-/* The same where the last rank is killed and the others live. */
-static inline void nodes_lose_last(const char *placement, procs_body body)
+/* The same where one rank is killed and the others live; the argument of all is that rank's number. */
+static inline void nodes_lose(const char *placement, int lost, procs_body body)
 {
-    procs all = nodes_start(placement, body, NULL);
+    procs all = nodes_start(placement, body, &lost);
 
     for (int rank = 0; rank < all.size; rank++)
-        CHECK_INT(procs_wait(&all, rank), rank == all.size - 1 ? 128 + SIGKILL : 0);
+        CHECK_INT(procs_wait(&all, rank), rank == lost ? 128 + SIGKILL : 0);
 }
 
 /* Of a rank in a loop that a script watches: it works; then when and how its last call failed. */
