@@ -61,6 +61,9 @@ got=$("$weft" run --hosts a:2,b:2 "${here[@]}" -- sh -c '[ "$WEFT_RANK" != 3 ] |
 [ $? = 5 ] || fail "the status of a rank is not that of the job"
 [[ $got == *"rank 3 on b "*"ended with status 5"* ]] || fail "the rank that failed is not named: $got"
 nothing_left "a rank that failed"
+got=$("$weft" run --hosts a:1,b:1 --agent "$work/agent" --master 'no such' -- true 2>&1)
+[ $? = 0 ] || fail "a program that is no rank, with a master that is not known"
+[[ $got == *'host b does not know "no such"'*--master* && $got != *"host a"* ]] || fail "a master that is not known: $got"
 got=$("$weft" run --hosts a:1,nowhere:2 "${here[@]}" -- sleep 30 2>&1)
 [ $? = 255 ] || fail "an agent that fails"
 [[ $got == *"no route"*"host nowhere (ranks 1 to 2)"*"status 255"* ]] || fail "the host is not named: $got"

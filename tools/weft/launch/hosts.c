@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -541,6 +543,22 @@ static int be_program(int rank, void *argument)
     return why == ENOENT ? 127 : 126;
 }
 
+/* Ranks would wait for rank 0 as long as they may, and only then say why. Programs that are no ranks of weft
+ * need not meet: so this is told, and not an error. */
+static void look_for_master(const launch_job *job)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    int failed = getaddrinfo(job->master, NULL, &hints, &list);
+
+    if (failed)
+        fprintf(stderr,
+                "weft run: host %s does not know \"%s\", where its ranks are to find rank 0: %s; --master "
+                "ADDRESS says how it is reached from there\n",
+                job->host, job->master, gai_strerror(failed));
+    else
+        freeaddrinfo(list);
+}
+
 int launch_member(void)
 {
     uint32_t magic, first, ranks, total, port, bind, output;
@@ -574,5 +592,7 @@ int launch_member(void)
     job.output = (launch_output)output;
     job.commands = STDIN_FILENO;
     job.argument = argv;
+    if (job.first + job.size > 1) /* rank 0 looks for nobody */
+        look_for_master(&job);
     return launch_ranks(&job);
 }
