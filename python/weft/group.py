@@ -92,7 +92,7 @@ class Group:
         self.rank: int = lib.weft_rank(handle)
         self.size: int = lib.weft_size(handle)
         self.on_gpu = False
-        self._lane: Any = None  # of calls that others make in this group; the next one waits for them
+        self._lane: Any = None  # a thread that makes calls in this group; those of others wait for what it was given before
         self._finalizer = weakref.finalize(self, _dropped, self._native, self._lock)
         _interrupt.install()
 
@@ -104,7 +104,9 @@ class Group:
 
     def _call_on(self, function: Callable[..., int], *arguments: Any) -> None:
         """A call on an object of the group (a plan, a layer), whose errors are the group's."""
-        native = self._native
+        native, lane = self._native, self._lane
+        if lane is not None and lane.pending:
+            lane.settle()
         with self._lock:
             if native.trash:
                 native.drain()
@@ -113,13 +115,6 @@ class Group:
             status = function(*arguments)
             if status:
                 raise error_of(status, native.value)
-
-    def _settled(self) -> "Group":
-        """Itself, when no call that others make in it is under way."""
-        lane = self._lane
-        if lane is not None and lane.pending:
-            lane.settle()
-        return self
 
     @property
     def handle(self) -> int:
@@ -182,8 +177,10 @@ class Group:
 
     def check_peer(self, rank: int = -1) -> None:
         """For waits outside the library: raises :class:`weft.errors.PeerDiedError` when a rank has died or left; with -1, when any
-        has died or all others have left."""
-        self._call(lib.weft_group_check_peer, rank)
+        has died or all others have left. It waits for no call that another thread was given: that may wait for the same rank."""
+        with self._lock:
+            handle = self.handle
+            check(lib.weft_group_check_peer(handle, rank), handle)
 
     def wait(self) -> None:
         """On GPUs: returns when the stream of this rank's calls has passed them all; raises what went wrong there."""

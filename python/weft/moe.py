@@ -86,7 +86,7 @@ class MoE:
             config.expert_rank = C.addressof(table)
         self.row_bytes = row_bytes or hidden * self.dtype.size
         out = C.c_void_p()
-        group._settled()._call(lib.weft_moe_create, C.byref(config), C.byref(out))
+        group._call(lib.weft_moe_create, C.byref(config), C.byref(out))
         self._moe: int = out.value or 0
         self._finalizer = group._keep(self, self._moe, lib.weft_moe_free)
         self._sent: Dict[int, Tuple[int, Any]] = {}

@@ -645,9 +645,11 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body, timeout=20))
 
-    def test_layers_wait_for_calls_under_way(self) -> None:
+    def test_layers_and_calls_of_the_group_wait_for_calls_under_way(self) -> None:
         def body(rank: int) -> None:
             world: Any = dist.group.WORLD
+            group = weft.torch.group_of(world.group_name)
+            plan = weft.Plan(group, "all_reduce", count=1000)
             layer = weft.torch.MoELayer(16, 24, 4, 2, 8, world)
             column = weft.torch.ColumnParallelLinear(16, 8, group=world, sequence_parallel=True).prepack()
             row = weft.torch.RowParallelLinear(16, 8, group=world).prepack()
@@ -662,7 +664,16 @@ class Own(unittest.TestCase):
                 with torch.no_grad():
                     row(column(x)[:, :1].expand(-1, 8))
 
-            for call in (forward, lambda: y.sum().backward(), packed, lambda: layer.bfloat16()):
+            def reduced(by: Any) -> None:
+                mine = torch.full((1000,), 10.0)
+                by(mine)
+                self.assertTrue(torch.equal(mine, torch.full((1000,), 20.0)), mine)
+
+            for call in (
+                forward, lambda: y.sum().backward(), packed, lambda: layer.bfloat16(), group.barrier, lambda: group.split(0),
+                lambda: reduced(group.all_reduce), lambda: reduced(lambda x: plan.run(send=x, recv=x)),
+                lambda: weft.empty((4,), group=group),
+            ):  # fmt: skip
                 if rank == 0:  # whose thread of calls comes later than its caller, unless that waits
                     world._lane.submit([], lambda: time.sleep(0.1))
                 total = torch.ones(1000)

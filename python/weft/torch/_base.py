@@ -177,7 +177,7 @@ class Base(dist.ProcessGroup):
 
     def eager_connect_single_device(self, device: Any) -> None:
         """Of a process group that is bound to a device: the group there is not left for the first tensor."""
-        self.settled(device)
+        self.group_on(device)
 
     def get_group_store(self) -> Any:
         return self._store
@@ -217,12 +217,9 @@ class Base(dist.ProcessGroup):
     def _wait_for_pending_works(self) -> None:
         self._lane.settle()
 
-    def settled(self, device: Any = None) -> Group:
-        """The library's group, when no call of an asynchronous kind is on its way; for CUDA tensors, that on GPUs."""
-        if device is not None and device.type == "cuda":
-            return self._on_gpu(device)
-        self._lane.settle()
-        return self.group
+    def group_on(self, device: Any = None) -> Group:
+        """The library's group; for CUDA tensors, that on GPUs."""
+        return self._on_gpu(device) if device is not None and device.type == "cuda" else self.group
 
     def _on_gpu(self, device: Any) -> Group:
         """The group of the same ranks on GPUs, made when the first CUDA tensor comes."""

@@ -211,7 +211,6 @@ class Collectives(Base):
         """inputs[r] to rank r, outputs[r] from it; sizes differ, and no rank knows them all."""
         there, here = [_bytes(x) for x in inputs], [_bytes(y) for y in outputs]
         if inputs[0].is_cuda:
-            self._lane.settle()  # this call is made at once, and its counts meet on the CPU
             longest = torch.tensor([max(*there, *here)])
             most = int(self._reduce_dense(longest, dist.ReduceOp.MAX))
             if most:

@@ -84,14 +84,9 @@ class Form:
         self.calls: List[Any] = []
 
     def ready(self) -> Any:
-        """The group, with no call of others under way in it; None if it has ended, and its name may have a new one."""
+        """The group; None if it has ended, and its name may have a new one."""
         group = self.group()
-        if group is None or not group._native.value:
-            return None
-        lane = group._lane
-        if lane is not None and lane.pending:
-            lane.settle()
-        return group
+        return None if group is None or not group._native.value else group
 
 
 class _Product(Form):

@@ -51,4 +51,4 @@ def group_of(name: str, device: Any = None) -> Group:
             f"no group is named '{name}'; weft.torch.name_of(group) names one, while it lives, and so does a process "
             "group of the backend weft"
         )
-    return behind.settled(device)
+    return behind.group_on(device)

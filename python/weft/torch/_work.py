@@ -175,8 +175,9 @@ class Lane:
             return self._thread is threading.current_thread()
 
     def settle(self) -> None:
-        """Waits until everything that was given is done."""
-        if self.pending:
+        """Waits until everything that was given is done; the thread that does it goes on."""
+        thread = self._thread
+        if self.pending and (thread is None or thread.ident != threading.get_ident()):
             self.submit([], lambda: None).wait()
 
 

@@ -58,7 +58,6 @@ class _Layer:
 
     def on(self, x: Tensor) -> Any:
         """The layer, for calls on this tensor."""
-        self.moe.group._settled()
         if x.is_cuda:
             _cuda.ready(self.moe.group, x)
         elif self.moe.group.on_gpu:
@@ -206,9 +205,6 @@ class _Call(Form):
         it, group = self.layer(), self.group()
         if it is None or group is None or self.moe not in group._native.made:
             return None
-        lane = group._lane
-        if lane is not None and lane.pending:
-            lane.settle()
         if self.begins and it.open is not None:
             it.close()
         return group

@@ -165,7 +165,7 @@ class ColumnParallelLinear(_ParallelLinear):
         return _ops.gemm_columns(flat, weight.t(), bias, self.group)
 
     def _with_packed(self, flat: Tensor, packed: Packed, bias: Optional[Tensor]) -> Tensor:
-        g = self._group_alive._settled()
+        g = self._group_alive
         if self.sequence_parallel:
             return _by_packed(g.ag_gemm, flat, packed, bias=bias)
         if self.gather_output:
@@ -192,7 +192,7 @@ class RowParallelLinear(_ParallelLinear):
         return (_ops.gemm_rs if self.sequence_parallel else _ops.gemm_ar)(flat, weight.t(), bias, self.group)
 
     def _with_packed(self, flat: Tensor, packed: Packed, bias: Optional[Tensor]) -> Tensor:
-        g = self._group_alive._settled()
+        g = self._group_alive
         return _by_packed(g.gemm_rs if self.sequence_parallel else g.gemm_ar, flat, packed, bias=bias)
 
 
@@ -227,7 +227,7 @@ class SwiGLU(nn.Module):
         joint = self.gate_proj._joint
         if joint is None or joint is not self.up_proj._joint or torch.is_grad_enabled():
             return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        gemm = self.gate_proj._group_alive._settled().ag_gemm if self.gate_proj.sequence_parallel else products.gemm
+        gemm = self.gate_proj._group_alive.ag_gemm if self.gate_proj.sequence_parallel else products.gemm
         y = _by_packed(gemm, x.reshape(-1, x.shape[-1]), joint, act="silu_gated")
         return self.down_proj(self.gate_proj._shaped(y, x))
 
