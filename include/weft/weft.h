@@ -352,7 +352,7 @@ WEFT_API weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_
 typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT, WEFT_AVERAGE } weft_reduction;
 
 /* Names as the command and plans have them, never NULL; and the schedules of an op in a layout (DEFAULT: of
- * the op's own), without AUTO. */
+ * the op's own), without AUTO; none, and NULL, of a layout that the op cannot have. */
 WEFT_API const char *weft_op_name(weft_op op);
 WEFT_API const char *weft_schedule_name(weft_op op, weft_schedule schedule);
 WEFT_API const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *count);

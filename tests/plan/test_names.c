@@ -20,6 +20,9 @@ int main(void)
             CHECK_INT(schedule, list[s]);
         }
     }
+    CHECK(!weft_schedule_list(WEFT_OP_AG_GEMM, WEFT_LAYOUT_SCATTER_ROWS, &count) && count == 0);
+    CHECK(!weft_schedule_list(WEFT_OP_GEMM_RS, WEFT_LAYOUT_GATHER_A, &count) && count == 0);
+    CHECK(!weft_schedule_list(WEFT_OP_AG_GEMM, (weft_layout)99, &count) && count == 0);
     CHECK_INT(weft_op_parse("gemm_xx", &op), -1);
     CHECK_INT(weft_schedule_parse("three_shot", &schedule), -1);
     CHECK_INT(weft_schedule_parse("triton_one_shot_all_reduce", &schedule), 0);
