@@ -710,8 +710,8 @@ WEFT_API weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_arg
  *
  * If a rank's input is rejected, its call returns WEFT_ERR_ARGUMENT and names the token, the others return
  * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE, one
- * with a wrong lane or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing and can be made again,
- * which the others wait for.
+ * with a wrong lane, a view of a wrong size or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing and
+ * can be made again, which the others wait for.
  *
  * On a group of GPUs (weft_group_use_gpu) the same calls put kernels on the group's stream, and every array
  * they are given or show is memory of the GPU: tokens, experts, weights, results, y, `start` and `rows` of a

@@ -151,23 +151,36 @@ weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input
     return moe->ops->dispatch_send(at, input ? &read : NULL, fault);
 }
 
+/* A lane that can show what it receives in `view`, or NULL with the sentence written. */
+static weft_moe_lane *viewed_lane(const weft_moe *moe, int lane, const weft_moe_view *view, const char *call)
+{
+    weft_moe_lane *at = lane_of(moe, lane, call);
+
+    if (at && view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST)) {
+        weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "%s: view->size is not that of weft_moe_view",
+                       call);
+        return NULL;
+    }
+    return at;
+}
+
 weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
 {
-    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_dispatch_recv");
+    weft_moe_lane *at = viewed_lane(moe, lane, view, "weft_moe_dispatch_recv");
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
     moe->group->entry = WEFT_ENTRY_MOE_DISPATCH_RECV;
-    if (view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST))
-        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
-                              "weft_moe_dispatch_recv: view->size is not that of weft_moe_view");
     return moe->ops->dispatch_recv(at, view);
 }
 
+/* The view is looked at first: a call that is refused has sent nothing, and can be made again. */
 weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input, weft_moe_view *view)
 {
-    weft_status status = weft_moe_dispatch_send(moe, lane, input);
+    weft_status status = WEFT_ERR_ARGUMENT;
 
+    if (viewed_lane(moe, lane, view, "weft_moe_dispatch"))
+        status = weft_moe_dispatch_send(moe, lane, input);
     return status ? status : weft_moe_dispatch_recv(moe, lane, view);
 }
 
@@ -228,10 +241,19 @@ weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
     return moe->ops->combine_recv(at, y);
 }
 
+/* As with a dispatch, what the second half would refuse is refused before anything is sent. */
 weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start, void *y)
 {
-    weft_status status = weft_moe_combine_send(moe, lane, results, start);
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine");
+    weft_status status;
 
+    if (!at)
+        return WEFT_ERR_ARGUMENT;
+    if (at->state == WEFT_MOE_RECEIVED && at->out.tokens && !y)
+        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                              "weft_moe_combine: y is NULL, but there are %lld tokens",
+                              (long long)at->out.tokens);
+    status = weft_moe_combine_send(moe, lane, results, start);
     return status ? status : weft_moe_combine_recv(moe, lane, y);
 }
 

@@ -182,6 +182,7 @@ static void wrong_order(weft_group *group, void *argument)
     CHECK_HAS(weft_error(group), "a dispatch must be sent first");
     CHECK_INT(weft_moe_dispatch_recv(l.moe, 0, &view), WEFT_ERR_STATE);
     CHECK_INT(weft_moe_layout(l.moe, 0, 1, start, &rows), WEFT_ERR_STATE);
+    CHECK_INT(weft_moe_dispatch(l.moe, 0, &l.input, &(weft_moe_view){.size = 8}), WEFT_ERR_ARGUMENT);
     CHECK_INT(weft_moe_dispatch(l.moe, 0, &l.input, &view), WEFT_OK);
     if (weft_rank(group) == 1) {
         CHECK_INT(weft_moe_dispatch(l.moe, 0, &l.input, &view), WEFT_ERR_STATE);
@@ -198,6 +199,7 @@ static void wrong_order(weft_group *group, void *argument)
         for (int64_t i = view.offset[e]; i < view.offset[e + 1]; i++)
             weft_standin_scale(WEFT_F32, results + i * HIDDEN, view.row[view.entry_row[i]],
                                (float)(1 + view.expert[e]), HIDDEN);
+    CHECK_INT(weft_moe_combine(l.moe, 0, results, NULL, NULL), WEFT_ERR_ARGUMENT);
     CHECK_INT(weft_moe_combine(l.moe, 0, results, NULL, l.y), WEFT_OK);
     CHECK_INT(weft_moe_dispatch(l.moe, 1, &l.input, &view), WEFT_ERR_ARGUMENT);
     CHECK_HAS(weft_error(group), "lane is 1; the layer has lanes 0 to 0");
