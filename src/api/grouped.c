@@ -54,17 +54,22 @@ static weft_status complete(weft_grouped_args *args, weft_error_text *error)
                               args->experts, (long long)args->rows, (long long)args->n, (long long)args->k);
     int64_t b_rows = args->transb ? n : args->k, b_cols = args->transb ? args->k : n;
     args->lda = args->lda ? args->lda : args->k;
-    args->ldb = args->ldb ? args->ldb : b_cols;
+    args->ldb = args->ldb && !args->packed_b ? args->ldb : b_cols;
     args->ldd = args->ldd ? args->ldd : args->n;
-    args->stride_b = args->stride_b ? args->stride_b : b_rows * args->ldb;
     if (args->lda < args->k || args->ldb < b_cols || args->ldd < args->n)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "weft_grouped_gemm: lda, ldb, ldd = %lld, %lld, %lld are less than the %lld, "
                               "%lld, %lld elements of a row",
                               (long long)args->lda, (long long)args->ldb, (long long)args->ldd,
                               (long long)args->k, (long long)b_cols, (long long)args->n);
+    if (b_rows <= 1) /* not used, and may be anything large enough */
+        args->ldb = b_cols;
+    if (args->packed_b)
+        args->stride_b = 0;
+    else if (!args->stride_b && weft_extents_fit(b_rows, args->ldb, 1))
+        args->stride_b = b_rows * args->ldb;
     if (!weft_extents_fit(args->rows, args->lda, 1) || !weft_extents_fit(args->rows, args->ldd, 1) ||
-        (!args->packed_b && !weft_span_fits(b_rows, b_cols, args->ldb, args->experts, args->stride_b)))
+        !weft_span_fits(b_rows, b_cols, args->ldb, args->experts, args->stride_b))
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "weft_grouped_gemm: lda, ldb, ldd, stride_b = %lld, %lld, %lld, %lld: a matrix "
                               "and the experts together span at most 2^46 elements",

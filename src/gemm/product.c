@@ -403,7 +403,7 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
     weft_loan loan;
     weft_status status;
 
-    if (tile.m == 0 || tile.n == 0)
+    if (tile.m == 0 || tile.n == 0 || product->batch == 0)
         return WEFT_OK;
     if (packs_together(&tile, members))
         packed = weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));

@@ -248,6 +248,14 @@ static void test_refused(void)
     g.ldd = 3;
     CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_ERR_ARGUMENT);
     g.ldd = 0;
+    g.ldb = INT64_MAX / 2;
+    CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_ERR_ARGUMENT);
+    CHECK(strstr(weft_error(NULL), "span at most 2^46 elements"));
+    g.k = 1; /* one row: the number is not used */
+    g.stride_b = 4;
+    CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_OK);
+    g.k = 4;
+    g.ldb = g.stride_b = 0;
     g.dtype = WEFT_I64;
     CHECK_INT(weft_group_threads(1, &group), WEFT_OK);
     CHECK_INT(weft_grouped_gemm(group, &g), WEFT_ERR_ARGUMENT);

@@ -310,6 +310,8 @@ static void check_extremes(void)
     }
     with = args;
     with.l = 0;
+    with.k = (int64_t)1 << 45; /* no products: no memory for them either */
+    with.threads = 2;
     CHECK_INT(weft_gemm(&with), WEFT_OK);
     CHECK(untouched[0] == 7 && untouched[3] == 7);
     with = args; /* one row and one product: neither number is used */
