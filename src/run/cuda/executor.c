@@ -5,136 +5,11 @@
 #include "run/cuda/choose.h"
 #include "run/cuda/emulate.h"
 #include "run/cuda/halves.h"
-#include "run/cuda/maps.h"
+#include "run/cuda/leftover.h"
 #include "run/scales.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- tables ------------------------------------------------------------------------------------------ */
-
-static weft_status encode_map(const weft_cuda_driver *cu, const weft_cuda_map *map, CUtensorMap *out,
-                              weft_error_text *error)
-{
-    CUtensorMapDataType type = map->dtype == WEFT_F32    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-                               : map->dtype == WEFT_F16  ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                               : map->dtype == WEFT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                         : CU_TENSOR_MAP_DATA_TYPE_UINT8;
-    cuuint64_t extents[2] = {map->inner, map->outer}, pitch[1] = {map->pitch_bytes};
-    cuuint32_t box[2] = {map->box_inner, map->box_outer}, steps[2] = {1, 1};
-    WEFT_CUDA_TRY(cuTensorMapEncodeTiled(
-        out, type, 2, map->base, extents, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
-    return WEFT_OK;
-}
-
-/* One table after another in one allocation, each on a line of its own. */
-typedef struct layout {
-    size_t copies, tasks, views, waits, posts, maps, peers, transfers, link, bytes;
-} layout;
-
-static size_t place(size_t *at, size_t count, size_t size)
-{
-    size_t begin = *at;
-    *at = (begin + count * size + 127) / 128 * 128;
-    return begin;
-}
-
-static layout lay_out(const weft_cuda_program *p, uint32_t transfers, int world)
-{
-    layout l;
-    size_t at = 0;
-    l.copies = place(&at, p->copy_count, sizeof(*p->copies));
-    l.tasks = place(&at, p->task_count + 1, sizeof(*p->tasks));
-    l.views = place(&at, p->view_count, sizeof(*p->views));
-    l.waits = place(&at, p->wait_count, sizeof(*p->waits));
-    l.posts = place(&at, p->post_count, sizeof(*p->posts));
-    l.maps = place(&at, p->map_count, sizeof(CUtensorMap));
-    l.peers = place(&at, (size_t)world, sizeof(void *));
-    l.transfers = place(&at, transfers, sizeof(*p->transfers));
-    l.link = place(&at, 1, sizeof(weft_cuda_emulation));
-    l.bytes = at;
-    return l;
-}
-
-static void put(char *image, size_t at, const void *array, size_t bytes)
-{
-    if (bytes)
-        memcpy(image + at, array, bytes);
-}
-
-/* The emulated link that `binding` has; its transfers lie where they are uploaded to. */
-static weft_cuda_emulation emulation_of(const weft_cuda_binding *binding, int world)
-{
-    return (weft_cuda_emulation){.latency_ns = (uint64_t)binding->link_latency_ns,
-                                 .late_ns = (uint64_t)binding->link_late_ns,
-                                 .eighths_per_byte = (float)(8 / binding->link_bytes_per_ns),
-                                 .peers = (uint32_t)world - 1,
-                                 .first = UINT64_MAX,
-                                 .run_first = UINT64_MAX};
-}
-
-static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program *p,
-                          const weft_plan_part *part, const weft_cuda_binding *binding,
-                          weft_cuda_control *const *controls, weft_error_text *error)
-{
-    int world = part->world;
-    bool link = binding->link_bytes_per_ns > 0;
-    const weft_cuda_driver *cu = executor->device->cu;
-    layout l = lay_out(p, p->transfers ? part->task_count + 1 : 0, world);
-    char *image = aligned_alloc(128, l.bytes), *base;
-    weft_status status = WEFT_OK;
-    if (!image)
-        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", p->task_count);
-    memset(image, 0, l.bytes);
-    put(image, l.copies, p->copies, p->copy_count * sizeof(*p->copies));
-    put(image, l.tasks, p->tasks, p->task_count * sizeof(*p->tasks));
-    put(image, l.views, p->views, p->view_count * sizeof(*p->views));
-    put(image, l.waits, p->waits, p->wait_count * sizeof(*p->waits));
-    put(image, l.posts, p->posts, p->post_count * sizeof(*p->posts));
-    put(image, l.peers, controls, (size_t)world * sizeof(*controls));
-    if (p->transfers)
-        put(image, l.transfers, p->transfers, part->task_count * sizeof(*p->transfers));
-    for (uint32_t i = 0; i < p->map_count && status == WEFT_OK && p->hopper; i++)
-        status = encode_map(cu, &p->maps[i], (CUtensorMap *)(image + l.maps) + i, error);
-    if (status == WEFT_OK)
-        status =
-            weft_cuda_check(cu, cu->cuMemAllocAsync(&executor->tables, l.bytes, executor->device->uploads),
-                            "cuMemAllocAsync", error);
-    if (status == WEFT_OK && link) {
-        weft_cuda_emulation emulation = emulation_of(binding, world);
-        emulation.transfers = (weft_cuda_transfer *)((char *)(uintptr_t)executor->tables + l.transfers);
-        put(image, l.link, &emulation, sizeof(emulation));
-        executor->args.link = (weft_cuda_emulation *)((char *)(uintptr_t)executor->tables + l.link);
-    }
-    if (status == WEFT_OK)
-        status = weft_cuda_check(
-            cu, cu->cuMemcpyHtoDAsync(executor->tables, image, l.bytes, executor->device->uploads),
-            "cuMemcpyHtoDAsync", error);
-    if (status == WEFT_OK)
-        status = weft_cuda_check(cu, cu->cuStreamSynchronize(executor->device->uploads),
-                                 "cuStreamSynchronize", error);
-    executor->table_bytes = l.bytes;
-    base = (char *)(uintptr_t)executor->tables;
-    executor->args.maps = base + l.maps;
-    executor->args.maps_reused = 1;
-    if (status == WEFT_OK && p->hopper && p->map_count) {
-        CUdeviceptr fresh =
-            weft_cuda_maps_place(executor->device, (CUtensorMap *)(image + l.maps), p->map_count);
-        if (fresh) {
-            executor->args.maps = (const void *)(uintptr_t)fresh;
-            executor->args.maps_reused = 0;
-        }
-    }
-    free(image);
-    executor->args.copies = (const weft_cuda_lane *)(base + l.copies);
-    executor->args.tasks = (const weft_cuda_task *)(base + l.tasks);
-    executor->args.views = (const weft_cuda_view *)(base + l.views);
-    executor->args.waits = (const weft_cuda_wait *)(base + l.waits);
-    executor->args.posts = (uint64_t *const *)(base + l.posts);
-    executor->args.peers = (weft_cuda_control *const *)(base + l.peers);
-    return status;
-}
 
 /* ---- kernels ----------------------------------------------------------------------------------------- */
 
@@ -346,7 +221,8 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     if (status == WEFT_OK && needs_gate(part, binding, made, share))
         status = add_gate(part, binding, &program, made, error);
     if (status == WEFT_OK)
-        status = upload(made, &program, part, binding, controls, error);
+        status = weft_cuda_tables_make(device, &program, part, binding, controls, &made->args, &made->tables,
+                                       error);
     made->walk = pick_kernel(made, &part->problem, program.walker);
     if (status == WEFT_OK && made->args.link && !made->walk)
         status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
@@ -414,7 +290,8 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
                  ? add_gate(part, binding, &nothing, made, error)
                  : WEFT_OK;
     if (status == WEFT_OK)
-        status = upload(made, &nothing, part, binding, controls, error);
+        status = weft_cuda_tables_make(made->device, &nothing, part, binding, controls, &made->args,
+                                       &made->tables, error);
     weft_cuda_program_free(&nothing);
     made->exchange.link = made->args.link;
     made->exchange.control = made->args.control;
@@ -422,93 +299,9 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
     return status;
 }
 
-/* What is left of a part whose product is a launch of its own: its arrays are the caller's to free. */
-typedef struct leftover {
-    weft_plan_part part;
-    weft_task *tasks;
-    weft_region *regions;
-    weft_wait *waits;
-    weft_post *posts;
-} leftover;
-
-static void leftover_free(leftover *rest)
-{
-    free(rest->tasks);
-    free(rest->regions);
-    free(rest->waits);
-    free(rest->posts);
-}
-
-/* Whether a signal only says that a rank's product is there: the product's own task posts it, or the task
- * that tells the peers, which moves nothing. */
-static bool tells_of_product(const weft_plan_part *part, uint32_t product, uint32_t signal)
-{
-    if (signal < WEFT_SIGNAL_DONE((uint32_t)part->world, (uint32_t)part->world))
-        return false;
-    for (uint32_t i = 0; i < part->task_count; i++) {
-        const weft_task *task = &part->tasks[i];
-        bool empty = task->kind == WEFT_TASK_COPY && part->regions[task->region0].rows == 0;
-
-        for (uint32_t j = 0; j < task->post_count && (i == product || empty); j++)
-            if (part->posts[task->post0 + j].signal == signal &&
-                (i == product || part->posts[task->post0 + j].rank != part->rank))
-                return true;
-    }
-    return false;
-}
-
-/*
- * A part without its product, whose task does nothing. Sums that are made first are there before their rank
- * enters the run, and nobody touches a rank's memory before that: so nothing else need say that they are.
- */
-static weft_status part_without(const weft_plan_part *part, uint32_t product, leftover *rest,
-                                weft_error_text *error)
-{
-    bool sums = part->problem.op == WEFT_OP_GEMM_RS || part->problem.op == WEFT_OP_GEMM_AR;
-    weft_task *task;
-
-    *rest = (leftover){.part = *part,
-                       .tasks = malloc((part->task_count + 1) * sizeof(*rest->tasks)),
-                       .regions = calloc(part->region_count + 2, sizeof(*rest->regions)),
-                       .waits = malloc((part->wait_count + 1) * sizeof(*rest->waits)),
-                       .posts = malloc((part->post_count + 1) * sizeof(*rest->posts))};
-    if (!rest->tasks || !rest->regions || !rest->waits || !rest->posts)
-        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", part->task_count);
-    memcpy(rest->tasks, part->tasks, part->task_count * sizeof(*rest->tasks));
-    memcpy(rest->regions, part->regions, part->region_count * sizeof(*rest->regions));
-    memcpy(rest->waits, part->waits, part->wait_count * sizeof(*rest->waits));
-    memcpy(rest->posts, part->posts, part->post_count * sizeof(*rest->posts));
-    rest->regions[part->region_count].rank = rest->regions[part->region_count + 1].rank = part->rank;
-    for (uint32_t i = 0; i < part->task_count && sums; i++) {
-        uint16_t waits = 0, posts = 0;
-
-        task = &rest->tasks[i];
-        for (uint32_t j = 0; j < task->wait_count; j++)
-            if (!tells_of_product(part, product, part->waits[task->wait0 + j].signal))
-                rest->waits[task->wait0 + waits++] = part->waits[task->wait0 + j];
-        for (uint32_t j = 0; j < task->post_count; j++)
-            if (!tells_of_product(part, product, part->posts[task->post0 + j].signal))
-                rest->posts[task->post0 + posts++] = part->posts[task->post0 + j];
-        task->wait_count = waits;
-        task->post_count = posts;
-    }
-    task = &rest->tasks[product];
-    task->kind = WEFT_TASK_COPY;
-    task->flags = 0;
-    task->destinations = 1;
-    task->region0 = part->region_count;
-    task->region_count = 2;
-    rest->part.tasks = rest->tasks;
-    rest->part.regions = rest->regions;
-    rest->part.waits = rest->waits;
-    rest->part.posts = rest->posts;
-    rest->part.region_count += 2;
-    return WEFT_OK;
-}
-
 /* What makes the product by itself, and what remains of the plan where it has several ranks. */
 static weft_status leave_product(const weft_plan_part *part, const weft_cuda_binding *binding, int crews,
-                                 weft_cuda_executor *made, leftover *rest, weft_error_text *error)
+                                 weft_cuda_executor *made, weft_cuda_leftover *rest, weft_error_text *error)
 {
     weft_cuda_device *device = made->device;
     uint32_t at = 0;
@@ -535,7 +328,7 @@ static weft_status leave_product(const weft_plan_part *part, const weft_cuda_bin
     if (binding->collective)
         return WEFT_OK;
     made->kind = weft_cuda_is_exchanged(part) ? WEFT_CUDA_EXCHANGE : WEFT_CUDA_SUMS;
-    return made->kind == WEFT_CUDA_EXCHANGE ? WEFT_OK : part_without(part, at, rest, error);
+    return made->kind == WEFT_CUDA_EXCHANGE ? WEFT_OK : weft_cuda_leftover_make(part, at, rest, error);
 }
 
 weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_part *part,
@@ -551,7 +344,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
                                        : packets ? WEFT_CUDA_PACKETS
                                                  : WEFT_CUDA_COLLECTIVE,
                                .reduction = weft_cuda_reduction_of(&part->problem)};
-    leftover rest = {0};
+    weft_cuda_leftover rest = {0};
     weft_status status = product && part->problem.tuning.library != 2
                              ? leave_product(part, binding, crews, &made, &rest, error)
                              : WEFT_OK;
@@ -564,7 +357,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
         status = make_exchange(part, binding, controls, crews, limits, &made, error);
     else if (status == WEFT_OK)
         status = make_kernel(rest.tasks ? &rest.part : part, binding, controls, crews, limits, &made, error);
-    leftover_free(&rest);
+    weft_cuda_leftover_free(&rest);
     if (status != WEFT_OK) {
         weft_cuda_executor_free(&made);
         return status;
@@ -576,8 +369,8 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
 void weft_cuda_executor_free(weft_cuda_executor *executor)
 {
     /* not cuMemFree: that waits for every kernel of the GPU, also for one that waits for this rank */
-    if (executor->tables)
-        executor->device->cu->cuMemFreeAsync(executor->tables, executor->device->uploads);
+    if (executor->tables.at)
+        executor->device->cu->cuMemFreeAsync(executor->tables.at, executor->device->uploads);
     if (executor->device)
         weft_cuda_repitched_free(executor->device, &executor->repitched);
     weft_cublaslt_product_free(executor->device, &executor->library);
@@ -587,7 +380,7 @@ void weft_cuda_executor_free(weft_cuda_executor *executor)
 
 size_t weft_cuda_executor_bytes(const weft_cuda_executor *executor)
 {
-    return executor->table_bytes + executor->repitched.bytes + executor->splitk.memory_bytes +
+    return executor->tables.bytes + executor->repitched.bytes + executor->splitk.memory_bytes +
            (executor->library.borrowed ? 0 : executor->library.workspace_bytes);
 }
 

@@ -15,6 +15,7 @@
 #include "run/cuda/program.h"
 #include "run/cuda/repitch.h"
 #include "run/cuda/splitk_product.h"
+#include "run/cuda/tables.h"
 
 /* Which kernels run it: products, collectives from task arrays, collectives by packets, what is left of a
  * plan whose product is a launch of its own, and that as marked words. */
@@ -38,8 +39,7 @@ typedef struct weft_cuda_executor {
     int32_t reduction;
     uint64_t *runs; /* COLLECTIVE, SUMS: how often each CTA has run, a signal's line apart */
     bool early;     /* of those: may come in while the kernel before it ends */
-    CUdeviceptr tables;
-    size_t table_bytes;
+    weft_cuda_tables tables;
     weft_cuda_repitched repitched;
     weft_cublaslt_product library; /* of what cuBLASLt multiplies */
     weft_splitk_product splitk;    /* or a kernel of weft's own */
