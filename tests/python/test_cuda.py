@@ -28,7 +28,7 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
-import test_backend  # noqa: E402
+from programs import data_parallel, pipelined, sharded, tensor_parallel  # noqa: E402
 import test_compile  # noqa: E402
 import weft  # noqa: E402
 import weft.torch.compile  # noqa: E402
@@ -350,11 +350,11 @@ def programs(rank: int) -> None:
     torch.cuda.set_device(rank % torch.cuda.device_count())
     dist.init_process_group("weft", timeout=datetime.timedelta(seconds=60))
     for name, program in {
-        "tensor parallel": lambda device: test_backend.tensor_parallel(rank, False, device),
-        "tensor and sequence parallel": lambda device: test_backend.tensor_parallel(rank, True, device),
-        "FSDP2": lambda device: test_backend.sharded(rank, device),
-        "DDP": lambda device: test_backend.data_parallel(rank, device),
-        "pipelines": lambda device: test_backend.pipelined(rank, device),
+        "tensor parallel": lambda device: tensor_parallel(rank, False, device),
+        "tensor and sequence parallel": lambda device: tensor_parallel(rank, True, device),
+        "FSDP2": lambda device: sharded(rank, device),
+        "DDP": lambda device: data_parallel(rank, device),
+        "pipelines": lambda device: pipelined(rank, device),
     }.items():
         for got, want in zip(program("cuda"), program("cpu")):
             torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, msg=lambda text: f"{name}: {text}")
