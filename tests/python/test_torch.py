@@ -116,6 +116,10 @@ class Ops(unittest.TestCase):
                     d = ops.moe_dispatch(x, expert, weight, None, layer)
                     ops.moe_combine(d[0], expert, weight, *d[2:], layer)
                 self.assertEqual(through.call_count, 0)
+                more = torch.tensor([[0, 1], [1, 0], [1, 2], [2, 0], [0, 1]], dtype=torch.int32)
+                d = ops.moe_dispatch(x, more, weight, None, layer)
+                with self.assertRaisesRegex(ValueError, "6 results; 10 rows came"):
+                    ops.moe_combine(rows, more, weight, entry_weight, d[3], layer)
             self.assertIsNotNone(ops.moe_dispatch(x, expert, weight, None, layer)[0].grad_fn)
             with self.assertRaisesRegex(ValueError, "no layer is named 'nobody'"):
                 ops.moe_dispatch(x, expert, weight, None, "nobody")

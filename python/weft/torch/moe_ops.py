@@ -163,6 +163,8 @@ def _combine(
         it.send(results.new_zeros(expert.shape[0], it.moe.hidden), expert, weight, int(round))
     elif it.tokens != expert.shape[0]:
         raise ArgumentError(f"weft::moe_combine: {expert.shape[0]} tokens; {it.tokens} were dispatched")
+    if results.shape[0] != it.entries:
+        raise ArgumentError(f"weft::moe_combine: {results.shape[0]} results; {it.entries} rows came")
     return it.bring(results)
 
 
@@ -273,7 +275,8 @@ class _Combine(_Call):
 
     def run(self, group: Any, results: Tensor, expert: Tensor, weight: Tensor, entry_weight: Tensor, round: Tensor) -> Tensor:
         it: Any = self.layer()
-        if it.open != C.c_int64.from_address(round.data_ptr()).value or it.tokens != self.tokens:
+        asked = it.open, it.tokens, it.entries
+        if asked != (C.c_int64.from_address(round.data_ptr()).value, self.tokens, results.shape[0]):
             return _combine(results, expert, weight, entry_weight, round, it.name)
         it.open = None
         out = self.new()
