@@ -375,6 +375,26 @@ class Ops(unittest.TestCase):
             narrow = weft.gemm(a.to(kind), b.to(kind), alpha=0.25, out_dtype=kind)
             self.assertTrue(torch.equal(narrow.float(), ((a @ b) * 0.25).to(kind).float()))
 
+    def test_operators_whose_results_are_of_a_wider_type(self) -> None:
+        """int32 of int8, bfloat16 of fp8; a bias is of the result's type."""
+        for kind, result in ((torch.int8, torch.int32), (torch.float8_e4m3fn, torch.bfloat16), (torch.float8_e5m2, torch.bfloat16)):
+            a, b, bias = (x.clamp(-3, 3).round() for x in (whole(64, 24), whole(24, 40), whole(40)))
+            want = a @ b + bias
+            with weft.threads(1)[0] as group:
+                name = weft.torch.name_of(group)
+                for op, rest in (
+                    (ops.gemm, ()), (ops.gemm_columns, (name,)), (ops.ag_gemm, (-1, name)), (ops.gemm_rs, (name,)),
+                    (ops.gemm_ar, (name,)), (ops.gemm_as, (name,)),
+                ):  # fmt: skip
+                    given = (a.to(kind), b.to(kind), bias.to(result), *rest)
+                    for _ in range(2):  # by the dispatcher, and past it
+                        got = op(*given)
+                        self.assertEqual((got.dtype, got.shape), (result, want.shape))
+                        self.assertTrue(torch.equal(got, want.to(result)))
+                    torch.library.opcheck(op.default, given, test_utils="test_faketensor")
+                    with self.assertRaisesRegex(TypeError, f"bias is {kind}, not {result}"):
+                        op(*given[:2], bias.to(kind), *rest)
+
     def test_wrong_arguments(self) -> None:
         with weft.threads(1)[0] as group:
             name = weft.torch.name_of(group)

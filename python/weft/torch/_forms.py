@@ -18,7 +18,7 @@ from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defi
 from .. import products
 from .._arrays import dense_strides
 from .._library import check, interface, number, quick, structs
-from ..dtypes import dtype_of
+from ..dtypes import dtype_of, result_dtype, torch_dtype
 from ..errors import StateError
 from ..group import Group, reduction_of
 from . import _cuda
@@ -47,6 +47,11 @@ def shape_of(op: str, a: Any, b: Any, m: Any, group: Group) -> Tuple[Any, Any]:
     return rows, cols * group.size if op == "gemm_as" else cols
 
 
+def type_of_result(kind: torch.dtype) -> torch.dtype:
+    """Of a product of matrices of a type: int32 of int8, bfloat16 of fp8, else the same."""
+    return kind if kind.is_floating_point and kind.itemsize > 1 else torch_dtype(result_dtype(dtype_of(kind)))
+
+
 def plain(x: Tensor) -> Tensor:
     """The tensor, copied if neither it nor its transpose is row-major."""
     (rows, cols), (down, right) = x.shape, x.stride()
@@ -65,13 +70,14 @@ def _stored(x: Tensor) -> Tuple[int, int]:
     return int(trans), step if stored > 1 else width
 
 
-def maker(shape: Tuple[int, ...], like: Tensor) -> Callable[[], Tensor]:
+def maker(shape: Tuple[int, ...], like: Tensor, dtype: Optional[torch.dtype] = None) -> Callable[[], Tensor]:
     """What makes tensors of a shape, in the quickest way there is: on a GPU, like one that has the shape with memory for one
     element, unless it is a vector, whose strides would not be those of memory without gaps."""
+    dtype = dtype or like.dtype
     if like.is_cpu:
-        return partial(_empty_strided_cpu, shape, dense_strides(shape), like.dtype)
+        return partial(_empty_strided_cpu, shape, dense_strides(shape), dtype)
     few = len(shape) != 2 or min(shape) < 2
-    return partial(torch.empty_like, torch.empty(shape if few else (), dtype=like.dtype, device=like.device).expand(shape))
+    return partial(torch.empty_like, torch.empty(shape if few else (), dtype=dtype, device=like.device).expand(shape))
 
 
 class Form:
@@ -112,15 +118,15 @@ class _Product(Form):
             else:
                 inner *= group.size
             self.problem = products._problem(
-                op, m=rows, n=cols, k=inner, dtype=dtype.code, d_dtype=dtype.code, bias=int(bias is not None),
-                transa=transa, transb=transb,
+                op, m=rows, n=cols, k=inner, dtype=dtype.code, d_dtype=result_dtype(dtype).code,
+                bias=int(bias is not None), transa=transa, transb=transb,
             )  # fmt: skip
             self.pointer = C.byref(self.problem)
             self.first = _Operands(size=C.sizeof(_Operands))
         self.first.lda, self.first.ldb = lda, ldb
         if bias is not None and tuple(bias.shape) != self.shape[1:]:
             raise ValueError(f"weft::{op}: bias has the shape {tuple(bias.shape)}; the result has {self.shape[1]} columns")
-        self.new = maker(self.shape, a)
+        self.new = maker(self.shape, a, type_of_result(a.dtype))
         self.spare: List[Any] = []  # operands that no call has in use, for threads may share a form
 
     def operands(self) -> Tuple[Any, Any]:
@@ -192,9 +198,9 @@ class Product:
     def make(self, key: Any, a: Tensor, b: Tensor, bias: Optional[Tensor], rest: Tuple[Any, ...]) -> Tuple[Any, Tensor, Tensor]:
         """A form that is not in the table, and the operands in it: copies where theirs have gaps."""
         check2(self.op, a, b)
-        for what, x in (("b", b), ("bias", bias)):
-            if x is not None and x.dtype != a.dtype:
-                raise TypeError(f"weft::{self.op}: a is {a.dtype}, {what} is {x.dtype}")
+        for what, x, kind in (("b", b, a.dtype), ("bias", bias, type_of_result(a.dtype))):
+            if x is not None and x.dtype != kind:
+                raise TypeError(f"weft::{self.op}: a is {a.dtype}, {what} is {x.dtype}, not {kind}")
             if x is not None and x.device != a.device:
                 raise TypeError(f"weft::{self.op}: a is on {a.device}, {what} on {x.device}")
         if bias is not None and not bias.is_contiguous():
@@ -330,4 +336,4 @@ class Collective:
 AllReduceInPlace = partial(Collective, form=_InPlace)
 Broadcast = partial(Collective, form=_FromRoot)
 
-__all__ = ["AllReduceInPlace", "Broadcast", "Collective", "Form", "Gemm", "MOST", "Product", "check2", "maker", "shape_of"]
+__all__ = ["AllReduceInPlace", "Broadcast", "Collective", "Form", "Gemm", "MOST", "Product", "check2", "maker", "shape_of", "type_of_result"]

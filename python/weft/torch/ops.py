@@ -23,7 +23,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from ..products import part
-from ._forms import AllReduceInPlace, Broadcast, Collective, Gemm, Product, check2, shape_of
+from ._forms import AllReduceInPlace, Broadcast, Collective, Gemm, Product, check2, shape_of, type_of_result
 from ._groups import group_of
 from ._quick import PLAIN, quicken
 
@@ -53,9 +53,10 @@ def _fake(name: str) -> Any:
 
     def of_product(a: Any, b: Any, bias: Any, *rest: Any) -> Any:
         check2(name, a, b)
-        if isinstance(kernel, Gemm):
-            return a.new_empty((a.shape[0], b.shape[1]))
-        return a.new_empty(shape_of(name, a, b, rest[0] if len(rest) == 2 else -1, group_of(rest[-1])))
+        shape = (a.shape[0], b.shape[1])
+        if not isinstance(kernel, Gemm):
+            shape = shape_of(name, a, b, rest[0] if len(rest) == 2 else -1, group_of(rest[-1]))
+        return a.new_empty(shape, dtype=type_of_result(a.dtype))
 
     def of_collective(x: Any, *rest: Any) -> Any:
         return None if kernel.in_place else x.new_empty(kernel.shape(tuple(x.shape), group_of(rest[-1]).size))
