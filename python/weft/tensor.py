@@ -89,7 +89,7 @@ class Tensor:
         """The same memory in another shape of as many elements."""
         view = self._weft_view
         out = Tensor(self._memory, view.pointer, tuple(shape), view.dtype, self.rank)
-        if out._weft_view.elements != view.elements:
+        if out._weft_view.elements != view.elements or any(extent < 0 for extent in shape):
             raise ArgumentError(
                 f"{view.shape} has {view.elements} elements, {tuple(shape)} has {out._weft_view.elements}"
             )
@@ -123,12 +123,20 @@ class Tensor:
 
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         array = self.numpy()
-        return array.astype(dtype) if dtype is not None and dtype != array.dtype else array
+        if dtype is None or dtype == array.dtype:
+            return array.copy() if copy else array
+        if copy is False:
+            raise ValueError(f"an array of {dtype} cannot be this memory, which has {array.dtype}")
+        return array.astype(dtype)
 
     def __dlpack_device__(self) -> Tuple[int, int]:
         return _dlpack.device_of(self)
 
-    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Optional[bool] = None
+    ) -> Any:
+        if copy or dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError("symmetric memory is given as it is and where it is; copy what is made of it")
         return _dlpack.capsule_of(self)
 
     def free(self) -> None:

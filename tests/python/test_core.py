@@ -517,6 +517,20 @@ class Memory(unittest.TestCase):
             weft.empty((4, 2), "float32", group).numpy()[:] = 1
         np.testing.assert_array_equal(y, np.full((4, 2), 7, "f4"))
 
+    def test_a_copy_is_none_of_the_memory(self) -> None:
+        with weft.threads(1)[0] as group:
+            x = weft.empty((4, 2), "float32", group)
+            for array, shares in ((np.array(x), False), (np.array(x, "f8"), False), (np.asarray(x), True)):
+                self.assertEqual(np.shares_memory(array, x.numpy()), shares)
+            self.assertFalse(np.shares_memory(x.__array__(copy=True), x.numpy()))  # as numpy 2 asks for one
+            with self.assertRaisesRegex(ValueError, "cannot be this memory"):
+                x.__array__("f8", copy=False)
+            for other in ({"copy": True}, {"dl_device": (2, 0)}):
+                with self.assertRaisesRegex(BufferError, "as it is and where it is"):
+                    x.__dlpack__(**other)
+            with self.assertRaisesRegex(ValueError, "has 8 elements"):
+                x.reshape(-2, -4)
+
     def test_what_the_collector_finds_on_every_rank_is_given_back(self) -> None:
         count = 10000 if support.SOAK else 1000
 
