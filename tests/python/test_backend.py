@@ -337,6 +337,8 @@ class Own(unittest.TestCase):
                 lambda: dist.all_to_all_single(torch.tensor(1.0), torch.tensor(1.0)),
                 lambda: dist.all_to_all([two], [two]),
                 lambda: dist.all_to_all([two, wide], [two, two]),
+                lambda: dist.send(two, 9),
+                lambda: dist.recv(two, 9),
             ]
             if rank == 0:
                 calls += [
@@ -352,11 +354,18 @@ class Own(unittest.TestCase):
                 except ValueError:
                     continue
                 raise AssertionError(f"no error of call {i}")
+            shaped = [torch.zeros(6), torch.ones(3, 2)]  # those that fit in the number of elements do
+            dist.scatter(out := torch.zeros(2, 3), shaped if rank == 0 else None)
+            assert out.eq(rank).all(), out
 
         support.ranks(2, inside("weft", body, timeout=20))
 
     def test_views_that_say_something_else_than_their_memory(self) -> None:
         def body(rank: int) -> None:
+            now = torch._C._distributed_c10d.BroadcastOptions()
+            now.asyncOp, z = False, torch.tensor([1 + 1j]) if rank else torch.tensor([2 + 2j]).conj()
+            dist.group.WORLD.broadcast([z], now)
+            assert z.tolist() == [2 - 2j], z
             x = torch._neg_view(torch.arange(4.0) + rank)
             dist.all_reduce(x, dist.ReduceOp.MAX)
             assert x.tolist() == [0.0, -1.0, -2.0, -3.0], x

@@ -271,8 +271,8 @@ class Base(dist.ProcessGroup):
             and not self._lane.pending
             and x.is_cpu
             and x.is_contiguous()
-            and not x.is_neg()
-            and (y is x or (y.is_cpu and y.is_contiguous() and y.dtype == x.dtype and not y.is_neg()))
+            and not (x.is_neg() or x.is_conj())
+            and (y is x or (y.is_cpu and y.is_contiguous() and y.dtype == x.dtype and not (y.is_neg() or y.is_conj())))
         )
 
     def _now(self, function: Callable[..., int], *arguments: Any) -> Work:

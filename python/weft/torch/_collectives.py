@@ -393,11 +393,11 @@ class Collectives(Base):
         def call() -> None:
             for i, y in enumerate(outputs):
                 result = _dense(y)
-                every = torch.stack([_dense(x) for x in lists[i]]) if self._rank == opts.rootRank else result
+                every = torch.stack([_dense(x).flatten() for x in lists[i]]) if self._rank == opts.rootRank else result
                 if y.is_cuda:
-                    every = every if every is not result else result.new_empty((self._size, *result.shape))
+                    every = every if every is not result else result.new_empty((self._size, result.numel()))
                     self._of(y)._call(quick.weft_broadcast, every.data_ptr(), _bytes(every), _BYTE, _ROOTS[opts.rootRank])
-                    result = every[self._rank]
+                    result = every[self._rank].view(result.shape)
                 else:
                     at, to = every.data_ptr(), result.data_ptr()
                     self.group._call(quick.weft_scatter, at, to, _bytes(result), _BYTE, _ROOTS[opts.rootRank])

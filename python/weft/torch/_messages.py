@@ -74,6 +74,8 @@ class Messages(Base):
         key = (source, destination, tag)
         if source == destination:
             raise ValueError(f"rank {source} cannot send to itself")
+        if not 0 <= source + destination - self._rank < self._size:
+            raise ValueError(f"rank {source + destination - self._rank} is not in a group of {self._size}")
         with self._channels_lock:
             channel = self._channels.get(key)
             if channel is None:
