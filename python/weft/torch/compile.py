@@ -260,9 +260,22 @@ def _after_product(graph: fx.Graph, collective: fx.Node) -> int:
     return 1
 
 
+def _drop_slices(graph: fx.Graph) -> None:
+    """Slices that leave nothing out: what DTensor cuts its padding off with, where a length is not known."""
+    for node in graph.find_nodes(op="call_function", target=_aten.slice.Tensor):
+        source = node.args[0]
+        if not _is(source, _c10d.wait_tensor.default, _aten.cat.default):
+            continue
+        cut, whole = _shape(node), _shape(source)
+        if cut and whole and all(statically_known_true(a == b) for a, b in zip(cut, whole)):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+
+
 def fuse(graph: fx.Graph) -> int:
     """Weaves what it finds in a graph of ATen operators; how many products that were."""
     found = 0
+    _drop_slices(graph)
     for node in list(graph.nodes):
         if _is(node, _c10d.all_gather_into_tensor.default):
             found += _all_gather(graph, node)
