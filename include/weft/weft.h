@@ -194,12 +194,13 @@ WEFT_API void weft_group_free(weft_group *group);
 
 /* Ends the group from any thread of any rank, while the handle lives: every wait of every rank returns
  * WEFT_ERR_ABORTED within milliseconds, and so does every later call, with `why` in the sentence (NULL: no
- * reason). Of several the first counts; a group that has failed keeps its error. */
+ * reason). Of several the first counts; a group that has failed keeps its error. Sub-groups, and the group
+ * it was split from, are other groups and go on. */
 WEFT_API weft_status weft_group_abort(weft_group *group, const char *why);
 
 /* For waits of one's own, outside the library: WEFT_ERR_PEER_DIED when `rank` has died or left the group, or
- * with -1, when any rank has died or all others have left. Waits for nobody, and changes nothing about the
- * group. */
+ * with -1, when any rank has died or all others have left, in a group that has failed too. Waits for nobody,
+ * and changes nothing about the group. */
 WEFT_API weft_status weft_group_check_peer(weft_group *group, int rank);
 
 WEFT_API int weft_rank(const weft_group *group);
@@ -710,8 +711,8 @@ WEFT_API weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_arg
  *
  * If a rank's input is rejected, its call returns WEFT_ERR_ARGUMENT and names the token, the others return
  * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE, one
- * with a wrong lane, a view of a wrong size or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing and
- * can be made again, which the others wait for.
+ * with a wrong lane, a view of a wrong size or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing
+ * and can be made again, which the others wait for.
  *
  * On a group of GPUs (weft_group_use_gpu) the same calls put kernels on the group's stream, and every array
  * they are given or show is memory of the GPU: tokens, experts, weights, results, y, `start` and `rows` of a

@@ -1,17 +1,18 @@
 /* Collectives with counts or a root: the entry points of weft.h. */
 #include "api/no_group.h"
 #include "core/dtype.h"
+#include "core/part.h"
 #include "run/backend.h"
 #include "run/counted.h"
 
 #include <stdlib.h>
 
-static bool good_counts(const int64_t *counts, int size, size_t element, int64_t *total)
+static bool good_counts(const int64_t *counts, int size, int64_t *total)
 {
     *total = 0;
     for (int rank = 0; counts && rank < size; rank++)
         if (counts[rank] < 0 || __builtin_add_overflow(*total, counts[rank], total) ||
-            *total > INT64_MAX / 2 / (int64_t)element)
+            !weft_extents_fit(*total, 1, 1))
             return false;
     return counts != NULL;
 }
@@ -19,13 +20,12 @@ static bool good_counts(const int64_t *counts, int size, size_t element, int64_t
 /* Why the job cannot be done, or NULL. */
 static const char *fault_of(const weft_group *group, const weft_counted_job *job)
 {
-    size_t element = weft_dtype_size(job->dtype);
     int64_t sent, received;
 
-    if (!element)
+    if (!weft_dtype_size(job->dtype))
         return "dtype is not one";
-    if (!good_counts(job->send_count, group->size, element, &sent) ||
-        !good_counts(job->recv_count, group->size, element, &received))
+    if (!good_counts(job->send_count, group->size, &sent) ||
+        !good_counts(job->recv_count, group->size, &received))
         return "counts are NULL, negative or too large";
     if (job->reduces &&
         ((unsigned)job->reduction > WEFT_AVERAGE || !weft_dtype_reduces(job->dtype, job->reduction)))

@@ -281,7 +281,7 @@ weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_t n, cons
         !weft_dtype_is_fp8(dtype))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gate_up: there is no product of %s",
                               weft_dtype_name(dtype));
-    if (k < 0 || n < 0 || !weft_extents_fit(k, 2 * (n < INT64_MAX / 2 ? n : 0), 1))
+    if (k < 0 || n < 0 || !weft_extents_fit(k, n, 2))
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "weft_gate_up: k, n = %lld, %lld: neither may be negative, and a matrix has at "
                               "most 2^46 elements",

@@ -188,8 +188,13 @@ weft_status weft_group_use_gpu(weft_group *group, int device)
 
 weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream)
 {
+    weft_status status;
+
     if (!group)
         return weft_no_group("weft_group_set_stream");
+    status = weft_group_check(group);
+    if (status != WEFT_OK)
+        return status;
     if (!weft_backend_of(group)->set_stream)
         return weft_error_set(&group->error, WEFT_ERR_STATE,
                               "weft_group_set_stream: the group is on %s, which has no streams",
@@ -220,9 +225,13 @@ const char *weft_error(const weft_group *group)
 weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double progress_seconds)
 {
     const double most = WEFT_SECONDS_MAX;
+    weft_status status;
 
     if (!group)
         return weft_no_group("weft_set_deadlines");
+    status = weft_group_check(group);
+    if (status != WEFT_OK)
+        return status;
     if (!(enter_seconds > 0 && enter_seconds <= most && progress_seconds > 0 && progress_seconds <= most))
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_set_deadlines: %g and %g seconds; both must be above 0 and at most %g",

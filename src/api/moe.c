@@ -31,16 +31,16 @@ static weft_status no_layer(const char *call)
     return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: moe is NULL", call);
 }
 
-/* The lane, or NULL with the sentence written. */
-static weft_moe_lane *lane_of(const weft_moe *moe, int lane, const char *call)
+/* The lane of a layer whose group lives; else NULL, with the status and the sentence written. */
+static weft_moe_lane *lane_of(const weft_moe *moe, int lane, const char *call, weft_status *status)
 {
-    if (!moe) {
-        no_layer(call);
+    *status = moe ? weft_group_check(moe->group) : no_layer(call);
+    if (*status != WEFT_OK)
         return NULL;
-    }
     if (lane < 0 || lane >= moe->config.lanes) {
-        weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "%s: lane is %d; the layer has lanes 0 to %d",
-                       call, lane, moe->config.lanes - 1);
+        *status =
+            weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                           "%s: lane is %d; the layer has lanes 0 to %d", call, lane, moe->config.lanes - 1);
         return NULL;
     }
     return &moe->lanes[lane];
@@ -72,9 +72,13 @@ weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *confi
 {
     const weft_moe_ops *ops;
     weft_moe_config read;
+    weft_status status;
 
     if (!group)
         return weft_no_group("weft_moe_group_bytes");
+    status = weft_group_check(group);
+    if (status != WEFT_OK)
+        return status;
     if (!weft_sized_read(&read, sizeof(read), config, WEFT_MOE_CONFIG_LEAST) || !symmetric_bytes ||
         !private_bytes)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
@@ -141,24 +145,26 @@ static const char *read_input(const weft_moe_input *input, weft_moe_input *read)
 
 weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input *input)
 {
-    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_dispatch_send");
+    weft_status status;
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_dispatch_send", &status);
     weft_moe_input read;
     const char *fault = read_input(input, &read);
 
     if (!at)
-        return WEFT_ERR_ARGUMENT;
+        return status;
     moe->group->entry = WEFT_ENTRY_MOE_DISPATCH_SEND;
     return moe->ops->dispatch_send(at, input ? &read : NULL, fault);
 }
 
-/* A lane that can show what it receives in `view`, or NULL with the sentence written. */
-static weft_moe_lane *viewed_lane(const weft_moe *moe, int lane, const weft_moe_view *view, const char *call)
+/* A lane that can show what it receives in `view`, or NULL with the status and the sentence written. */
+static weft_moe_lane *viewed_lane(const weft_moe *moe, int lane, const weft_moe_view *view, const char *call,
+                                  weft_status *status)
 {
-    weft_moe_lane *at = lane_of(moe, lane, call);
+    weft_moe_lane *at = lane_of(moe, lane, call, status);
 
     if (at && view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST)) {
-        weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "%s: view->size is not that of weft_moe_view",
-                       call);
+        *status = weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                                 "%s: view->size is not that of weft_moe_view", call);
         return NULL;
     }
     return at;
@@ -166,10 +172,11 @@ static weft_moe_lane *viewed_lane(const weft_moe *moe, int lane, const weft_moe_
 
 weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
 {
-    weft_moe_lane *at = viewed_lane(moe, lane, view, "weft_moe_dispatch_recv");
+    weft_status status;
+    weft_moe_lane *at = viewed_lane(moe, lane, view, "weft_moe_dispatch_recv", &status);
 
     if (!at)
-        return WEFT_ERR_ARGUMENT;
+        return status;
     moe->group->entry = WEFT_ENTRY_MOE_DISPATCH_RECV;
     return moe->ops->dispatch_recv(at, view);
 }
@@ -177,9 +184,9 @@ weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
 /* The view is looked at first: a call that is refused has sent nothing, and can be made again. */
 weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input, weft_moe_view *view)
 {
-    weft_status status = WEFT_ERR_ARGUMENT;
+    weft_status status;
 
-    if (viewed_lane(moe, lane, view, "weft_moe_dispatch"))
+    if (viewed_lane(moe, lane, view, "weft_moe_dispatch", &status))
         status = weft_moe_dispatch_send(moe, lane, input);
     return status ? status : weft_moe_dispatch_recv(moe, lane, view);
 }
@@ -187,9 +194,8 @@ weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *inp
 /* A lane that holds received rows, or NULL with the sentence written. */
 static weft_moe_lane *received_lane(const weft_moe *moe, int lane, const char *call, weft_status *status)
 {
-    weft_moe_lane *at = lane_of(moe, lane, call);
+    weft_moe_lane *at = lane_of(moe, lane, call, status);
 
-    *status = WEFT_ERR_ARGUMENT;
     if (at && at->state != WEFT_MOE_RECEIVED) {
         *status = weft_error_set(&moe->group->error, WEFT_ERR_STATE,
                                  "%s: no dispatch has been received on lane %d", call, lane);
@@ -223,20 +229,22 @@ weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void 
 
 weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results, const int64_t *start)
 {
-    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine_send");
+    weft_status status;
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine_send", &status);
 
     if (!at)
-        return WEFT_ERR_ARGUMENT;
+        return status;
     moe->group->entry = WEFT_ENTRY_MOE_COMBINE_SEND;
     return moe->ops->combine_send(at, results, start);
 }
 
 weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
 {
-    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine_recv");
+    weft_status status;
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine_recv", &status);
 
     if (!at)
-        return WEFT_ERR_ARGUMENT;
+        return status;
     moe->group->entry = WEFT_ENTRY_MOE_COMBINE_RECV;
     return moe->ops->combine_recv(at, y);
 }
@@ -244,11 +252,11 @@ weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
 /* As with a dispatch, what the second half would refuse is refused before anything is sent. */
 weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start, void *y)
 {
-    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine");
     weft_status status;
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine", &status);
 
     if (!at)
-        return WEFT_ERR_ARGUMENT;
+        return status;
     if (at->state == WEFT_MOE_RECEIVED && at->out.tokens && !y)
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_combine: y is NULL, but there are %lld tokens",
@@ -260,7 +268,8 @@ weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const
 weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *input,
                              const weft_moe_expert *expert, void *y)
 {
-    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_forward");
+    weft_status status;
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_forward", &status);
     weft_moe_input read;
     weft_moe_expert called = {0};
     const char *fault = read_input(input, &read);
@@ -268,16 +277,18 @@ weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *inpu
     if (!fault && !weft_sized_read(&called, sizeof(called), expert, WEFT_MOE_EXPERT_LEAST))
         fault = expert ? "expert->size is not that of weft_moe_expert" : "expert is NULL";
     if (!at)
-        return WEFT_ERR_ARGUMENT;
+        return status;
     moe->group->entry = WEFT_ENTRY_MOE_FORWARD;
     return moe->ops->forward(at, input ? &read : NULL, &called, y, fault);
 }
 
 weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats)
 {
-    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_get_stats");
-    weft_status status = at ? moe->ops->stats(at, &at->stats) : WEFT_ERR_ARGUMENT;
+    weft_status status;
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_get_stats", &status);
 
+    if (at)
+        status = moe->ops->stats(at, &at->stats);
     if (status != WEFT_OK)
         return status;
     if (!stats || !weft_sized_write(stats, &at->stats, sizeof(at->stats), WEFT_MOE_STATS_LEAST))
@@ -289,6 +300,10 @@ weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *st
 static weft_status check_weights(const weft_moe *moe, const char *call, const weft_moe_weights *w,
                                  weft_moe_ffn **ffn)
 {
+    weft_status status = weft_group_check(moe->group);
+
+    if (status != WEFT_OK)
+        return status;
     if (w->inter < 1 || !weft_extents_fit(moe->config.hidden, w->inter, moe->experts_here) || !ffn)
         return weft_error_set(
             &moe->group->error, WEFT_ERR_ARGUMENT,

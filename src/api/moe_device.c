@@ -169,11 +169,9 @@ static weft_status check(const weft_moe_lane *lane, const weft_moe_input *input,
 weft_status weft_moe_device_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
 {
     weft_group *group = lane->moe->group;
-    weft_status status = weft_group_check(group), told;
+    weft_status status, told;
     weft_error_text why;
 
-    if (status)
-        return status;
     if (lane->state != WEFT_MOE_IDLE)
         return weft_moe_out_of_order(lane, "dispatch");
     status = check(lane, input, fault);

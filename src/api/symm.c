@@ -23,8 +23,13 @@ weft_status weft_free(weft_group *group, void *pointer)
 
 weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes)
 {
+    weft_status status;
+
     if (!group)
         return weft_no_group("weft_memcpy");
+    status = weft_group_check(group);
+    if (status != WEFT_OK)
+        return status;
     if (bytes && (!to || !from))
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_memcpy: %s is NULL",
                               to ? "from" : "to");

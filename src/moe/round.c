@@ -68,10 +68,8 @@ static weft_status prepare(weft_moe_lane *lane, const weft_moe_input *input, con
 
 weft_status weft_moe_lane_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
 {
-    weft_status status = weft_group_check(lane->moe->group);
+    weft_status status;
 
-    if (status)
-        return status;
     if (lane->state != WEFT_MOE_IDLE)
         return weft_moe_out_of_order(lane, "dispatch");
     if (lane->undrained) {

@@ -9,6 +9,9 @@
 #include "support/check.h"
 #include "support/ranks.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 enum { RANKS = 3, EXPERTS = 7, TOPK = 2, HIDDEN = 5, TOKENS = 4 };
 
 typedef struct layer {
@@ -314,6 +317,48 @@ static void sizes(void)
     CHECK_INT(weft_moe_bytes(NULL, 8, &symmetric, &private), WEFT_ERR_ARGUMENT);
 }
 
+/* Every call of a round that is under way, on a layer whose group ended. */
+static int calls_that_went_on(layer *l, weft_status expected)
+{
+    static float results[TOKENS * TOPK * HIDDEN];
+    weft_moe_stats stats = {.size = sizeof(stats)};
+    int64_t start[EXPERTS], rows;
+
+    return (weft_moe_layout(l->moe, 0, 1, start, &rows) != expected) +
+           (weft_moe_gather(l->moe, 0, NULL, results) != expected) +
+           (weft_moe_combine_send(l->moe, 0, results, NULL) != expected) +
+           (weft_moe_combine(l->moe, 0, results, NULL, l->y) != expected) +
+           (weft_moe_dispatch(l->moe, 0, &l->input, NULL) != expected) +
+           (weft_moe_get_stats(l->moe, 0, &stats) != expected);
+}
+
+/* A layer whose group was aborted, freed, or is the parent's of a fork is dead in the midst of a round, also
+ * where the next call would wait for nobody. */
+static void ended(weft_status expected)
+{
+    weft_group *group;
+    layer l;
+
+    CHECK_INT(weft_group_threads(1, &group), WEFT_OK);
+    open_layer(&l, group, WEFT_MOE_FUSED, WEFT_MOE_EXACT);
+    CHECK_INT(weft_moe_dispatch(l.moe, 0, &l.input, NULL), WEFT_OK);
+    if (expected == WEFT_ERR_ABORTED) {
+        CHECK_INT(weft_group_abort(group, "enough"), WEFT_OK);
+    } else {
+        pid_t child = fork();
+        int state = -1;
+
+        if (child == 0)
+            _exit(calls_that_went_on(&l, expected));
+        CHECK(waitpid(child, &state, 0) == child && state == 0);
+        weft_group_free(group);
+    }
+    CHECK_INT(calls_that_went_on(&l, expected), 0);
+    CHECK_INT(weft_moe_free(l.moe), WEFT_OK);
+    if (expected == WEFT_ERR_ABORTED)
+        weft_group_free(group);
+}
+
 int main(void)
 {
     for (int impl = 0; impl < 5; impl++)
@@ -323,6 +368,8 @@ int main(void)
     ranks_run(3, nan_weight, NULL);
     ranks_run(RANKS, configurations, NULL);
     sizes();
+    ended(WEFT_ERR_ABORTED);
+    ended(WEFT_ERR_STATE);
     CHECK_INT(weft_moe_forward(NULL, 0, NULL, NULL, NULL), WEFT_ERR_ARGUMENT);
     return check_report("test_moe_errors");
 }

@@ -5,7 +5,7 @@
 #include "support/check.h"
 #include "support/ranks.h"
 
-enum { SMALL = 8, LARGE = 1 << 16, BAD = 1 };
+enum { SMALL = 8, LARGE = 1 << 16, BAD = 1, RANKS_MOST = 10 };
 
 static float from[LARGE];
 
@@ -139,6 +139,15 @@ static weft_status broadcast_from_nobody(rank_state *s)
     return weft_broadcast(s->group, s->to, SMALL, WEFT_F32, s->bad ? 99 : 0);
 }
 
+/* More than any memory has: refused before anything of it is read. */
+static weft_status counts_of_no_memory(rank_state *s)
+{
+    int64_t counts[RANKS_MOST] = {0};
+
+    counts[0] = s->bad ? (int64_t)1 << 60 : 1;
+    return weft_all_to_all_v(s->group, from, counts, s->to, counts, WEFT_BYTE);
+}
+
 static const struct {
     weft_status (*call)(rank_state *);
     const char *wrong; /* in the sentence of the rank that is to blame */
@@ -159,6 +168,7 @@ static const struct {
     {large_reduce, "NULL"},
     {negative_gather, "count must not be negative"},
     {broadcast_from_nobody, "root must be a rank"},
+    {counts_of_no_memory, "too large"},
 };
 
 static void body(weft_group *group, void *argument)
@@ -197,6 +207,6 @@ int main(void)
 {
     ranks_run(2, body, NULL);
     ranks_run(3, body, NULL);
-    ranks_run(10, body, NULL); /* more than meet in one round */
+    ranks_run(RANKS_MOST, body, NULL); /* more than meet in one round */
     return check_report("test_run_rejected");
 }
