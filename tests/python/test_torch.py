@@ -21,7 +21,7 @@ import weft  # noqa: E402
 import weft.torch  # noqa: E402
 
 ops = torch.ops.weft
-EXPERTS = ("moe_dispatch", "moe_combine", "_moe_weights_back", "moe_forward")
+EXPERTS = ("moe_dispatch", "moe_combine", "_moe_weights_back", "_moe_first_only", "moe_forward")
 SEED = threading.Lock()  # ranks that are threads share torch's generator
 
 
@@ -53,6 +53,8 @@ class Ops(unittest.TestCase):
                 (ops.reduce_scatter, (a, "sum", name)),
                 (ops.all_to_all, (a, name)),
                 (ops.broadcast, (a, 0, name)),
+                (ops._as_part, (a, name)),
+                (ops._as_whole, (a.t(), name)),
             ]
             for op, arguments in cases:
                 with self.subTest(op=str(op)):
@@ -79,6 +81,7 @@ class Ops(unittest.TestCase):
                 (ops.moe_dispatch, (x, expert, weight, torch.tensor(4), layer)),
                 (ops.moe_combine, (results, expert, weight, entry_weight, round, layer)),
                 (ops._moe_weights_back, (rows.detach().sum(1), expert, counts, layer)),
+                (ops._moe_first_only, (whole(3, 4).t(), rows.detach(), weight.detach())),
                 (ops.moe_forward, (x.detach(), expert, weight.detach(), weft.torch.experts_name(packed), layer)),
             ]
             self.assertEqual({op.default._schema.name for op, _ in cases}, {f"weft::{name}" for name in EXPERTS})
@@ -121,6 +124,10 @@ class Ops(unittest.TestCase):
                 with self.assertRaisesRegex(ValueError, "6 results; 10 rows came"):
                     ops.moe_combine(rows, more, weight, entry_weight, d[3], layer)
             self.assertIsNotNone(ops.moe_dispatch(x, expert, weight, None, layer)[0].grad_fn)
+            d = ops.moe_dispatch(x, expert, weight, None, layer)
+            (first,) = torch.autograd.grad(ops.moe_combine(d[0], expert, weight, *d[2:], layer).sum(), x, create_graph=True)
+            with self.assertRaisesRegex(NotImplementedError, "no second derivative where weights have a first one"):
+                first.sum().backward()
             with self.assertRaisesRegex(ValueError, "no layer is named 'nobody'"):
                 ops.moe_dispatch(x, expert, weight, None, "nobody")
 
@@ -432,6 +439,12 @@ class Llama(nn.Module):
         return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+def twice(y: torch.Tensor, given: List[torch.Tensor]) -> Any:
+    """Gradients, and those of what they are together."""
+    first = torch.autograd.grad((0.1 * y).pow(3).sum(), given, create_graph=True)
+    return [*first, *torch.autograd.grad(sum(g.square().sum() for g in first), given)]
+
+
 class Modules(unittest.TestCase):
     def check_linear(self, group: weft.Group) -> None:
         with SEED:
@@ -454,11 +467,23 @@ class Modules(unittest.TestCase):
             self.close(one.bias.grad, cut(first.bias.grad, 0, group))
             self.close(two.weight.grad, cut(second.weight.grad, 1, group))
             self.close(two.bias.grad, second.bias.grad)
+            got = twice(two(torch.relu(one(mine))), [mine, one.weight, one.bias, two.weight, two.bias])
+            want = twice(
+                second(torch.relu(first(x))), [x, first.weight, first.bias, second.weight, second.bias]
+            )
+            for a, b, dim in zip(got, want, 2 * [0 if sequence else None, 0, 0, 1, None]):
+                self.close(a, b if dim is None else cut(b, dim, group))
+            if sequence:  # a rank may have nothing, in any dimension
+                for few in ((0, 2, 16), (group.size, 0, 16)):
+                    self.assertEqual(two(one(torch.zeros(few))).shape, (*few[:2], 8))
             with torch.no_grad():
                 self.close(two.prepack()(torch.relu(one.prepack()(mine))), z)
         gathered = weft.torch.ColumnParallelLinear.from_linear(first, group, gather_output=True)
         z = gathered(x)
         self.close(z, first(x))
+        got, want = twice(z, [x, gathered.weight, gathered.bias]), twice(first(x), [x, first.weight, first.bias])
+        for a, b, dim in zip(got, want, 2 * [None, 0, 0]):
+            self.close(a, b if dim is None else cut(b, dim, group))
         with torch.no_grad():
             self.close(gathered.prepack()(x), z)
         again = weft.torch.ColumnParallelLinear(16, 24, group=group)

@@ -32,7 +32,7 @@ from ..moe import FeedForward, MoE
 from . import _cuda
 from ._forms import MOST, Form, _empty_strided_cpu, maker
 from ._quick import quicken
-from .ops import _define, _differentiable, _ops
+from .ops import _alike, _define, _differentiable, _ops
 
 _layers: "weakref.WeakValueDictionary[str, _Layer]" = weakref.WeakValueDictionary()
 _experts: "weakref.WeakValueDictionary[str, FeedForward]" = weakref.WeakValueDictionary()
@@ -392,6 +392,12 @@ _define(
     _weights_back,
     lambda along, expert, counts, layer: along.new_empty(expert.shape, dtype=torch.float32),
 )
+def _first_only(x: Tensor, results: Tensor, weight: Tensor) -> Tensor:
+    """A first derivative of what results and weights make, of which there is no second one."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+_define("_moe_first_only", "(Tensor x, Tensor results, Tensor weight) -> Tensor", _first_only, _alike)
 _define(
     "moe_forward",
     "(Tensor x, Tensor expert, Tensor weight, str experts, str layer) -> Tensor",
@@ -417,20 +423,28 @@ def _dispatch_backward(ctx: Any, grad: Tensor, *_: Any) -> Tuple[Optional[Tensor
 
 
 def _combine_keep(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
-    results, expert, _, entry_weight, round, ctx.layer = inputs
-    ctx.save_for_backward(results, expert, entry_weight, round)
+    results, expert, weight, entry_weight, round, ctx.layer = inputs
+    ctx.save_for_backward(results, expert, weight, entry_weight, round)
 
 
 def _combine_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
-    results, expert, entry_weight, round = ctx.saved_tensors
+    results, expert, weight, entry_weight, round = ctx.saved_tensors
     rows, counts, _, _ = _ops.moe_dispatch(grad, expert, None, round + 1, ctx.layer)
-    for_weight = None
+    for_results, for_weight = rows * entry_weight[:, None].to(rows.dtype), None
     if ctx.needs_input_grad[2]:
-        for_weight = _ops._moe_weights_back((rows.float() * results.float()).sum(1), expert, counts, ctx.layer)
-    return rows * entry_weight[:, None].to(rows.dtype), None, for_weight, None, None, None
+        along = (rows.float() * results.float()).sum(1).detach()
+        for_weight = _ops._moe_weights_back(along, expert, counts, ctx.layer)
+        if torch.is_grad_enabled():
+            for_results, for_weight = (_ops._moe_first_only(d, results, weight) for d in (for_results, for_weight))
+    return for_results, None, for_weight, None, None, None
+
+
+def _no_second(ctx: Any, grad: Tensor) -> Any:
+    raise NotImplementedError("weft::moe_combine has no second derivative where weights have a first one")
 
 
 _differentiable("moe_dispatch", _DISPATCH, _dispatch_keep, _dispatch_backward)
 _differentiable("moe_combine", _COMBINE, _combine_keep, _combine_backward)
+_differentiable("_moe_first_only", _first_only, lambda ctx, inputs, output: None, _no_second)
 
 __all__ = ["experts_name", "layer_name"]

@@ -126,8 +126,13 @@ class _ParallelLinear(nn.Module):
 
     def _shaped(self, y: Tensor, x: Tensor) -> Tensor:
         """The rows of a result in the dimensions of x, of which ``sequence_parallel`` changes the first."""
-        lead = (-1, *x.shape[1:-1]) if self.sequence_parallel else x.shape[:-1]
-        return y.view(*lead, y.shape[-1])
+        if not self.sequence_parallel:
+            return y.view(*x.shape[:-1], y.shape[-1])
+        if x.dim() <= 2:
+            return y
+        size = self._group_alive.size
+        first = x.shape[0] * size if self._cut == 0 else x.shape[0] // size
+        return y.view(first, *x.shape[1:-1], y.shape[-1])
 
     def _with(self, flat: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
         """The rows of the result."""
@@ -160,9 +165,14 @@ class ColumnParallelLinear(_ParallelLinear):
         if self.sequence_parallel:
             return _ops.ag_gemm(flat, weight.t(), bias, -1, self.group)
         if self.gather_output:
-            whole = None if bias is None else _ops.all_gather(bias, self.group)
-            return _ops.gemm_as(flat, weight.t(), whole, self.group)
+            return _ops.gemm_as(flat, weight.t(), None if bias is None else self._whole(bias), self.group)
         return _ops.gemm_columns(flat, weight.t(), bias, self.group)
+
+    def _whole(self, bias: Tensor) -> Tensor:
+        """Every rank's bias, as one whole tensor, of whose gradient each rank gets its part."""
+        g, mine = self._group_alive, bias.shape[0]
+        padded = nn.functional.pad(bias, (mine * g.rank, mine * (g.size - 1 - g.rank)))
+        return torch.ops.weft._as_whole(padded, self.group)
 
     def _with_packed(self, flat: Tensor, packed: Packed, bias: Optional[Tensor]) -> Tensor:
         g = self._group_alive

@@ -8,7 +8,8 @@ same order, in backward too. Gradients are each other's: that of ``ag_gemm`` is 
 An operand or a result that is whole on every rank (the result of ``gemm_ar`` and ``gemm_as``, ``a`` of ``gemm_as`` and
 ``gemm_columns``) stands for one tensor, of which every rank has a copy: its gradient is that tensor's, the same on every
 rank, as if one process had computed it. The collectives follow torch's own convention instead: the gradient of
-``all_gather`` is ``reduce_scatter``, that of ``all_reduce`` is ``all_reduce``.
+``all_gather`` is ``reduce_scatter``, that of ``all_reduce`` is ``all_reduce``. Gradients of gradients follow: a rank's part of a
+gradient that was computed with a whole tensor is ``_as_part`` of it, and the sum of such parts is ``_as_whole``.
 """
 
 from __future__ import annotations
@@ -89,6 +90,22 @@ def _define(name: str, schema: str, kernel: Any, fake: Any, devices: Tuple[str, 
     torch.library.register_fake(f"weft::{name}", fake, lib=_library)
 
 
+def _as_part(x: Tensor, group: str) -> Tensor:
+    """A tensor that is whole on every rank, for what each rank makes of it by itself: its gradient is the sum of theirs."""
+    return x.clone(memory_format=torch.contiguous_format)
+
+
+def _as_whole(x: Tensor, group: str) -> Tensor:
+    """The sum of all ranks' tensors as one that is whole on every rank: its gradient is each one's."""
+    return _KERNELS["all_reduce"](x, "sum", group)
+
+
+def _alike(x: Any, *rest: Any) -> Any:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+for _kernel in (_as_part, _as_whole):
+    _define(_kernel.__name__, "(Tensor x, str group) -> Tensor", _kernel, _alike)
 for _name, _schema in _SCHEMAS.items():
     _define(_name, _schema, _KERNELS[_name], _fake(_name))
     quicken(getattr(torch.ops.weft, _name), _KERNELS[_name])
@@ -174,6 +191,11 @@ def _needs(ctx: Any) -> Tuple[bool, bool, bool]:
     return ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.has_bias and ctx.needs_input_grad[2]
 
 
+def _part(x: Tensor, group: str) -> Tensor:
+    """``_as_part`` in a backward that may have a gradient itself."""
+    return _ops._as_part(x, group) if torch.is_grad_enabled() else x
+
+
 def _rows(x: Tensor, whole: int, group: str) -> Tensor:
     """Every rank's rows of a matrix of ``whole`` rows. Parts that are a row shorter are padded on the way."""
     g = group_of(group)
@@ -197,23 +219,24 @@ def _gemm_rs_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
     for_a, for_b, for_bias = _needs(ctx)
     da = _ops.ag_gemm(grad, b.t(), None, a.shape[0], ctx.group) if for_a else None
     db = _ops.gemm(a.t(), _rows(grad, a.shape[0], ctx.group), None) if for_b else None
-    return da, db, _ops.all_reduce(grad.sum(0), "sum", ctx.group) if for_bias else None, None
+    return da, db, _ops._as_whole(grad.sum(0), ctx.group) if for_bias else None, None
 
 
 def _gemm_ar_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
     a, b = ctx.saved_tensors
     for_a, for_b, for_bias = _needs(ctx)
-    da = _ops.gemm(grad, b.t(), None) if for_a else None
-    db = _ops.gemm(a.t(), grad, None) if for_b else None
+    part = _part(grad, ctx.group)
+    da = _ops.gemm(part, b.t(), None) if for_a else None
+    db = _ops.gemm(a.t(), part, None) if for_b else None
     return da, db, grad.sum(0) if for_bias else None, None
 
 
 def _gemm_as_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
     a, b = ctx.saved_tensors
     for_a, for_b, for_bias = _needs(ctx)
-    mine = grad.narrow(1, group_of(ctx.group).rank * b.shape[1], b.shape[1])
+    mine = _part(grad, ctx.group).narrow(1, group_of(ctx.group).rank * b.shape[1], b.shape[1])
     da = _ops.gemm_ar(mine, b.t(), None, ctx.group) if for_a else None
-    db = _ops.gemm(a.t(), mine, None) if for_b else None
+    db = _ops.gemm(_part(a, ctx.group).t(), mine, None) if for_b else None
     return da, db, grad.sum(0) if for_bias else None, None
 
 
@@ -229,7 +252,7 @@ def _gemm_columns_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ..
     a, b = ctx.saved_tensors
     for_a, for_b, for_bias = _needs(ctx)
     da = _ops.gemm_ar(grad, b.t(), None, ctx.group) if for_a else None
-    db = _ops.gemm(a.t(), grad, None) if for_b else None
+    db = _ops.gemm(_part(a, ctx.group).t(), grad, None) if for_b else None
     return da, db, grad.sum(0) if for_bias else None, None
 
 
@@ -272,6 +295,12 @@ def _broadcast_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
     return whole, None, None
 
 
+def _keep_group(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+    ctx.group = inputs[-1]
+
+
+_differentiable("_as_part", _as_part, _keep_group, lambda ctx, grad: (_ops._as_whole(grad, ctx.group), None))
+_differentiable("_as_whole", _as_whole, _keep_group, lambda ctx, grad: (_part(grad, ctx.group), None))
 for _name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"):
     _differentiable(_name, _KERNELS[_name], _keep_op, globals()[f"_{_name}_backward"])
 
