@@ -3,20 +3,20 @@
  *
  * Tile 32x32 as 2x2 tiles of 16x16. Per 32 of k: 2 tile loads of A, 2 of B, 4 TDPBF16PS of 16 cycles each, so
  * loads take half of what the products take.
- * Few rows: 1x32 or 4x32 by VDPBF16PS over the same B, because a tile with 4 of 16 rows would waste the unit;
- * 16x32 by one tile of A.
+ * Few rows: amx_few.h, 1x32 and 4x32 by VDPBF16PS.
  */
 #define VECTOR_BYTES 64
 #define MULTIPLY _tile_dpbf16ps
 #include "gemm/kernels/x86/vector.h"
 
-enum { A_KR = 32, B_KR = 2, FEW = 4, HALF_ROWS = 16, K_STEP = A_KR };
+enum { A_KR = 32, B_KR = 2, K_STEP = A_KR };
 
 INLINE words add_words(words a, words b)
 {
     return words_of_vec(vec_add(vec_of_words(a), vec_of_words(b)));
 }
 
+#include "gemm/kernels/x86/amx_few.h"
 #include "gemm/kernels/x86/amx_tile.h"
 #include "gemm/kernels/x86/avx512_bf16.h"
 
@@ -94,45 +94,6 @@ INLINE void run_few(int rows, int64_t k, const void *a, const void *b, void *c_t
     }
 }
 
-static void run_1(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
-{
-    run_few(1, k, a, b, c, c_ld, add);
-}
-
-static void run_4(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
-{
-    run_few(FEW, k, a, b, c, c_ld, add);
-}
-
-/* Half the tile's rows. All of their A is more than L1 holds: it is asked for too, two steps ahead. */
-static void run_16(int64_t k, const void *a_panel, const void *b_panel, void *c_tile, int64_t c_ld, int add)
-{
-    const char *a = a_panel, *b = b_panel;
-    float sums[HALF_ROWS * NR] __attribute__((aligned(64))), *c = c_tile;
-
-    _tile_zero(0);
-    _tile_zero(1);
-    for (int64_t p = 0; p < k; p += A_KR, a += HALF_ROWS * 64, b += STEP_BYTES) {
-        few_ahead(b, STEP_BYTES);
-        for (int i = 0; i < HALF_ROWS; i++)
-            _mm_prefetch(a + (2 * HALF_ROWS + i) * 64, _MM_HINT_T0);
-        _tile_loadd(4, a, 64);
-        _tile_loadd(6, b, 128);
-        _tile_loadd(7, b + 64, 128);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-    }
-    _tile_stored(0, sums, NR * 4);
-    _tile_stored(1, sums + LANES, NR * 4);
-    for (int i = 0; i < HALF_ROWS; i++) {
-        for (int j = 0; j < NR; j += LANES) {
-            vec sum = vec_load(sums + i * NR + j);
-
-            vec_store(c + i * c_ld + j, add ? vec_add(vec_load(c + i * c_ld + j), sum) : sum);
-        }
-    }
-}
-
 static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
 {
     pack_steps(panel, source, ld * 2, k * 2);
@@ -179,7 +140,7 @@ const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .keep_block = 1,
     .finish = finish,
     .settle = settle,
-    .few = (const weft_few[]){{1, run_1}, {FEW, run_4}, {HALF_ROWS, run_16}, {0}},
+    .few = (const weft_few[])AMX_FEW,
     .along = weft_avx512_bf16_amx_along,
     .across = weft_avx512_bf16_amx_across,
     WEFT_PACKERS,
