@@ -266,14 +266,10 @@ weft_status weft_moe_device_combine_send(weft_moe_lane *lane, const void *result
 
 weft_status weft_moe_device_combine_recv(weft_moe_lane *lane, void *y)
 {
-    weft_status status;
+    weft_status status = weft_moe_check_combine_recv(lane, y);
 
-    if (lane->state != WEFT_MOE_RETURNED)
-        return weft_moe_out_of_order(lane, "receiving a combine");
-    if (lane->out.tokens && !y)
-        return weft_error_set(&lane->moe->group->error, WEFT_ERR_ARGUMENT,
-                              "moe: y is NULL, but there are %lld tokens", (long long)lane->out.tokens);
-    status = check_memory(lane, "moe: y", y, lane->out.tokens * lane->moe->result_bytes);
+    if (!status)
+        status = check_memory(lane, "moe: y", y, lane->out.tokens * lane->moe->result_bytes);
     if (status)
         return status;
     lane->state = WEFT_MOE_IDLE;
