@@ -15,7 +15,8 @@
  * The own shard comes first, then the peers' in rotation. No sum crosses ranks: the order of every sum is
  * that of the local GEMM.
  */
-#include "plan/ag_gemm.h"
+#include "plan/ag_gemm_chunks.h"
+#include "plan/ag_gemm_nodes.h"
 #include "plan/staged.h"
 
 static void direct(weft_ag_gen *ag)

@@ -1,10 +1,7 @@
-/*
- * All-gather + GEMM whose shards all copy lanes fetch together. Tiles that start at about the same time need
- * their pieces at the same time: those are fetched side by side, chunk by chunk of k, so that all of them can
- * start with the first chunk and none waits for a whole piece.
- */
+/* Pieces dealt to the copy lanes chunk by chunk of k, and tiles that go on with their sums as those come. */
+#include "plan/ag_gemm_chunks.h"
+
 #include "core/dtype.h"
-#include "plan/ag_gemm.h"
 
 static weft_span chunk_of(const weft_ag_gen *ag, int64_t chunk)
 {

@@ -1,9 +1,5 @@
-/*
- * All-gather + GEMM over nodes (two_level.h). A shard goes to one rank of each other node, piece by piece,
- * and all of that node read it there, those of the own node where they are; with copiers, copy lanes fetch
- * both first, for machines where what is read again and again had better be near.
- */
-#include "plan/ag_gemm.h"
+/* Shards as units of two_level.h: where they come from, where they land, and their products. */
+#include "plan/ag_gemm_nodes.h"
 
 #include <stdio.h>
 

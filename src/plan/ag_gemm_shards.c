@@ -1,6 +1,6 @@
 /* What the schedules of all-gather + GEMM are made of: pieces of shards, where they lie, and their products.
  */
-#include "plan/ag_gemm.h"
+#include "plan/ag_gemm_shards.h"
 
 #include "core/round.h"
 #include "plan/staged.h"

@@ -3,8 +3,8 @@
  * a rank holds of the gathered operand, is fetched and used in pieces; a tile of the result is a piece with a
  * cut of the other operand; pieces are taken in groups, whose tiles lie side by side in time.
  */
-#ifndef WEFT_PLAN_AG_GEMM_H
-#define WEFT_PLAN_AG_GEMM_H
+#ifndef WEFT_PLAN_AG_GEMM_SHARDS_H
+#define WEFT_PLAN_AG_GEMM_SHARDS_H
 
 #include "plan/gemm_parts.h"
 #include "plan/two_level.h"
@@ -85,14 +85,5 @@ void weft_ag_declare_packed_shards(weft_ag_gen *ag);
 
 /* Declares where fetched shards go; true when fetching a shard of B packs it. */
 bool weft_ag_declare_gathered(weft_ag_gen *ag);
-
-/* ag_gemm_chunks.c: all peers' shards, fetched by all copy lanes together and multiplied; what that needs
- * (`pack_b`: fetching packs), signals apart; and how many of those. */
-void weft_ag_share_all(weft_ag_gen *ag);
-void weft_ag_declare_chunks(weft_ag_gen *ag, bool pack_b);
-int64_t weft_ag_chunk_signals(const weft_ag_gen *ag);
-
-/* ag_gemm_nodes.c: the whole of the schedule two_level. */
-void weft_ag_two_level(weft_ag_gen *ag);
 
 #endif
