@@ -4,6 +4,7 @@
  * die. With an argument it is one rank of a job that somebody else started (hosts.sh): `well` does the same,
  * `skew` runs many operations with random pauses, `loop` runs until an error, which it prints with the time.
  */
+#include <sched.h>
 #include <time.h>
 
 #include "core/dtype.h"
@@ -416,6 +417,27 @@ static void be_alone(int rank, void *argument)
     CHECK_INT(weft_finalize(group), WEFT_OK);
 }
 
+/* Ranks that share one core: nodes send through one of them. */
+static void be_crowded(int rank, void *argument)
+{
+    weft_group *group = NULL;
+    cpu_set_t allowed, one;
+    int cpu = 0;
+
+    (void)rank;
+    (void)argument;
+    CHECK_INT(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    while (!CPU_ISSET(cpu, &allowed))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    CHECK_INT(sched_setaffinity(0, sizeof(one), &one), 0);
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    if (group)
+        check_calls(group);
+    CHECK_INT(weft_finalize(group), WEFT_OK);
+}
+
 /* ---- errors --------------------------------------------------------------------------------------- */
 
 /* Ranks that ask for different things hear of it, and the group goes on; then one dies in the middle of runs.
@@ -551,6 +573,8 @@ int main(int argc, char **argv)
         placement = lone[i];
         nodes_run(placement, be_alone, NULL);
     }
+    placement = "abcadb";
+    nodes_run(placement, be_crowded, NULL);
     /* The last of a node; the first of one, which hears of far ranks for the others there; one alone. */
     placement = "abab";
     nodes_lose(placement, 3, be_bad);

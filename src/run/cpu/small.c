@@ -23,6 +23,10 @@
  * one behind the other, as one message to the first rank of every other node, where all of that node read it.
  * Of an all_to_all that is only the shares of those ranks. What is carried alternates as slots do: a node
  * sends number j + 2 when its ranks have finished j + 1, for which all of the other node had begun that.
+ *
+ * Where ranks share cores, a message takes time of a core that another rank needs, and n nodes would send
+ * n (n - 1). Then the others send to node 0 alone, whose first rank, the hub, sends each what it is to get:
+ * 2 (n - 1), for one hop more. The hub sends number j when it has heard of all nodes that they have begun j.
  */
 #include "run/cpu/small.h"
 
@@ -42,6 +46,7 @@ enum {
     FAR_BYTES = 16 << 10, /* the same where a plan costs more: what it sends, and what its parts wait for */
     FAR_SHARES_BYTES = 32 << 10,  /* of an all_to_all … */
     LONE_SHARES_BYTES = 64 << 10, /* … of ranks alone on their nodes, who copy it for nobody */
+    HUB_SHARE_BYTES = 8 << 10,    /* of an all_to_all through the hub */
     SUMMED_BYTES = 128 << 10,     /* of all ranks, which each adds up by itself: beyond, sharing that pays */
 };
 
@@ -61,6 +66,17 @@ static bool are_alone(const weft_group *group)
     return group->session && group->session->seating && group->session->seating->node_count == group->size;
 }
 
+/* Whether nodes send to the hub. `bytes`: of a share; of an all_to_all each travels once more through the
+ * hub, which with three nodes costs what two messages less spare. */
+static bool through_hub(const weft_group *group, weft_op op, size_t bytes)
+{
+    int nodes = group->session && group->session->seating ? group->session->seating->node_count : 1;
+
+    if (op == WEFT_OP_ALL_TO_ALL)
+        return !group->alone && nodes > 3 && bytes <= HUB_SHARE_BYTES;
+    return !group->alone && nodes > 2;
+}
+
 /* By a plan, sums of several ranks a node travel as one, and of more nodes each sends fewer bytes. */
 static int64_t most_bytes(const weft_group *group, weft_op op)
 {
@@ -70,7 +86,9 @@ static int64_t most_bytes(const weft_group *group, weft_op op)
         return group->size == 2 ? PAIR_BYTES : NEAR_BYTES;
     most = op != WEFT_OP_ALL_TO_ALL ? FAR_BYTES : are_alone(group) ? LONE_SHARES_BYTES : FAR_SHARES_BYTES;
     if (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER)
-        most = FAR_BYTES / (group->size - 1) > NEAR_BYTES ? FAR_BYTES / (group->size - 1) : NEAR_BYTES;
+        most = through_hub(group, op, 0)                    ? FAR_BYTES / 2
+               : FAR_BYTES / (group->size - 1) > NEAR_BYTES ? FAR_BYTES / (group->size - 1)
+                                                            : NEAR_BYTES;
     return most < carried_bytes(group->size) ? most : carried_bytes(group->size);
 }
 
@@ -217,12 +235,13 @@ static weft_status wait_near(weft_executor *x, weft_op op, uint64_t hash)
     return status;
 }
 
-static weft_status wait_far(weft_executor *x, weft_op op, uint64_t hash)
+/* For the nodes before `end`. */
+static weft_status wait_far(weft_executor *x, weft_op op, uint64_t hash, int end)
 {
     const weft_seating *seats = x->session->seating;
     weft_status status = WEFT_OK;
 
-    for (int node = 0; seats && node < seats->node_count && status == WEFT_OK; node++) {
+    for (int node = 0; node < end && status == WEFT_OK; node++) {
         weft_carried *carried = carried_at(x, seats->node[x->rank], node);
 
         if (node != seats->node[x->rank])
@@ -244,29 +263,62 @@ static bool is_waited_behind(const weft_executor *x, int cpu)
     return false;
 }
 
-/* How many bytes of a rank go to node `to`. `bytes`: of a share. */
-static size_t carried_of(const weft_executor *x, const weft_problem *p, int to, size_t bytes)
+/* How many bytes of a rank of node `from` go to node `to`. `bytes`: of a share. */
+static size_t carried_of(const weft_executor *x, const weft_problem *p, int from, int to, size_t bytes)
 {
+    const weft_seating *seats = x->session->seating;
+
     if (p->op == WEFT_OP_ALL_TO_ALL)
-        return bytes * (size_t)x->session->seating->size[to];
+        return bytes *
+               (size_t)(through_hub(x->group, p->op, bytes) ? x->world - seats->size[from] : seats->size[to]);
     return bytes * (size_t)send_shares(x->world, p->op);
+}
+
+/* The place of a rank among those that are not on `node`, in the order of nodes. */
+static size_t place_beyond(const weft_seating *seats, int rank, int node)
+{
+    int of = seats->node[rank];
+
+    return (size_t)(seats->before[of] + seats->place[rank] - (of > node ? seats->size[node] : 0));
+}
+
+/* What `rank` has sent to this rank's node, of an all_to_all for rank `to`. */
+static char *sent_by(const weft_executor *x, const weft_problem *p, int rank, int to, size_t bytes)
+{
+    const weft_seating *seats = x->session->seating;
+    int mine = seats->node[x->rank], from = seats->node[rank];
+    size_t place = p->op == WEFT_OP_BROADCAST ? 0 : (size_t)seats->place[rank], share = 0;
+
+    if (p->op == WEFT_OP_ALL_TO_ALL)
+        share =
+            through_hub(x->group, p->op, bytes) ? place_beyond(seats, to, from) : (size_t)seats->place[to];
+    return load_at(x, mine, from) + place * carried_of(x, p, from, mine, bytes) + share * bytes;
+}
+
+/* The same of what the hub has sent. */
+static char *forwarded_of(const weft_executor *x, const weft_problem *p, int rank, size_t bytes)
+{
+    const weft_seating *seats = x->session->seating;
+    int mine = seats->node[x->rank];
+    char *all = load_at(x, mine, 0);
+
+    if (p->op == WEFT_OP_BROADCAST)
+        return all;
+    if (p->op != WEFT_OP_ALL_TO_ALL)
+        return all + place_beyond(seats, rank, mine) * bytes;
+    return all +
+           (place_beyond(seats, rank, mine) * (size_t)seats->size[mine] + (size_t)seats->place[x->rank]) *
+               bytes;
 }
 
 /* What `rank` shows, of an all_to_all for this rank. */
 static char *shown_by(const weft_executor *x, const weft_problem *p, int rank, size_t bytes)
 {
-    const weft_session *s = x->session;
-    const weft_seating *seats = s->seating;
-    bool to_all = p->op == WEFT_OP_ALL_TO_ALL;
-    size_t place;
-    int mine;
-
-    if (is_near(s, rank))
-        return payload_of(x, rank, p, bytes) + (to_all ? bytes * (size_t)x->rank : 0);
-    mine = seats->node[x->rank];
-    place = p->op == WEFT_OP_BROADCAST ? 0 : (size_t)seats->place[rank];
-    return load_at(x, mine, seats->node[rank]) + place * carried_of(x, p, mine, bytes) +
-           (to_all ? bytes * (size_t)seats->place[x->rank] : 0);
+    if (is_near(x->session, rank))
+        return payload_of(x, rank, p, bytes) + (p->op == WEFT_OP_ALL_TO_ALL ? bytes * (size_t)x->rank : 0);
+    if (through_hub(x->group, p->op, bytes) && x->session->seating->node[x->rank] != 0)
+        return forwarded_of(x, p, rank, bytes);
+    return sent_by(x, p, rank, x->rank, bytes);
 }
 
 /* Where the share of a sum that this rank adds begins. */
@@ -296,11 +348,19 @@ static const char *own_share(const weft_executor *x, const weft_problem *p, size
 /* `bytes`: of a share. */
 static void finish(weft_executor *x, const weft_problem *p, size_t bytes, const void *send, void *recv)
 {
+    const weft_seating *seats = x->session->seating;
     weft_view sources[WEFT_RANKS_MAX], into = {recv, p->count};
 
     switch (p->op) {
     case WEFT_OP_ALL_REDUCE:
     case WEFT_OP_REDUCE_SCATTER:
+        if (through_hub(x->group, p->op, bytes) && seats->node[x->rank] != 0) {
+            memcpy(recv,
+                   load_at(x, seats->node[x->rank], 0) +
+                       (p->op == WEFT_OP_REDUCE_SCATTER ? bytes * (size_t)seats->place[x->rank] : 0),
+                   bytes);
+            break;
+        }
         for (int rank = 0; rank < x->world; rank++)
             sources[rank] = (weft_view){shown_by(x, p, rank, bytes) + own_begin(x, p, bytes), p->count};
         sources[x->rank].data = (char *)(uintptr_t)own_share(x, p, bytes, send, recv);
@@ -325,14 +385,17 @@ static void load(const weft_executor *x, const weft_problem *p, const char *from
                  char *into)
 {
     const weft_seating *seats = x->session->seating;
+    int mine = seats->node[x->rank];
+    bool hub = through_hub(x->group, p->op, bytes);
 
     if (p->op != WEFT_OP_ALL_TO_ALL) {
-        memcpy(into, from, carried_of(x, p, node, bytes));
+        memcpy(into, from, carried_of(x, p, mine, node, bytes));
         return;
     }
     for (int to = 0; to < x->world; to++)
-        if (seats->node[to] == node)
-            memcpy(into + bytes * (size_t)seats->place[to], from + bytes * (size_t)to, bytes);
+        if (hub ? seats->node[to] != mine : seats->node[to] == node)
+            memcpy(into + bytes * (hub ? place_beyond(seats, to, mine) : (size_t)seats->place[to]),
+                   from + bytes * (size_t)to, bytes);
 }
 
 /* Whether the ranks of a node have their numbers in a row. */
@@ -349,7 +412,7 @@ static const char *load_for(const weft_executor *x, const weft_problem *p, int n
 {
     const weft_seating *seats = x->session->seating;
     int mine = seats->node[x->rank];
-    size_t each = carried_of(x, p, node, share);
+    size_t each = carried_of(x, p, mine, node, share);
 
     *bytes = each * (size_t)seats->size[mine];
     if (p->op == WEFT_OP_BROADCAST) {
@@ -358,7 +421,7 @@ static const char *load_for(const weft_executor *x, const weft_problem *p, int n
     }
     if (seats->size[mine] == 1 && p->op != WEFT_OP_ALL_TO_ALL)
         return send;
-    if (seats->size[mine] == 1 && in_a_row(seats, x->world, node))
+    if (seats->size[mine] == 1 && !through_hub(x->group, p->op, share) && in_a_row(seats, x->world, node))
         return send + share * (size_t)seats->first[node];
     for (int rank = 0; rank < x->world; rank++)
         if (seats->node[rank] == mine)
@@ -367,25 +430,114 @@ static const char *load_for(const weft_executor *x, const weft_problem *p, int n
     return x->session->load;
 }
 
-/* To the first rank of every other node, from that of this. */
+/* To the first rank of another node, from that of this. */
+static void carry_to(const weft_executor *x, int node, uint64_t hash, const void *from, size_t bytes)
+{
+    const weft_session *s = x->session;
+    int mine = s->seating->node[x->rank];
+    weft_carried *there = carried_at(x, node, mine);
+    weft_net_put put = {.into = load_at(x, node, mine),
+                        .from = from,
+                        .rows = 1,
+                        .row_bytes = bytes,
+                        .effect = WEFT_NET_STORE,
+                        .post_count = 2,
+                        .mark_count = 1,
+                        .posts = {{&there->hash, hash}, {&there->sequence, s->sequence}}};
+
+    weft_net_send(x->group->world->net, x->group->seats[s->seating->first[node]].world_rank, &put, NULL);
+}
+
+/* To all other nodes, or to the hub. */
 static void carry(const weft_executor *x, const weft_problem *p, uint64_t hash, const void *send,
                   size_t share)
 {
-    const weft_session *s = x->session;
-    int mine = s->seating->node[x->rank], nodes = s->seating->node_count;
+    const weft_seating *seats = x->session->seating;
+    int mine = seats->node[x->rank], nodes = seats->node_count;
+    bool hub = through_hub(x->group, p->op, share);
 
-    for (int step = 1; step < nodes; step++) {
-        int node = (mine + step) % nodes;
-        weft_carried *there = carried_at(x, node, mine);
-        weft_net_put put = {.into = load_at(x, node, mine),
-                            .rows = 1,
-                            .effect = WEFT_NET_STORE,
-                            .post_count = 2,
-                            .mark_count = 1,
-                            .posts = {{&there->hash, hash}, {&there->sequence, s->sequence}}};
+    for (int step = 1; step < nodes && !(hub && (mine == 0 || step > 1)); step++) {
+        int node = hub ? 0 : (mine + step) % nodes;
+        size_t bytes;
+        const char *from = load_for(x, p, node, send, share, &bytes);
 
-        put.from = load_for(x, p, node, send, share, &put.row_bytes);
-        weft_net_send(x->group->world->net, x->group->seats[s->seating->first[node]].world_rank, &put, NULL);
+        carry_to(x, node, hash, from, bytes);
+    }
+}
+
+/* What `rank` gives rank `to` of another node, where the hub sees it. */
+static const char *given_by(const weft_executor *x, const weft_problem *p, int rank, int to, const char *send,
+                            size_t bytes)
+{
+    bool shares = p->op == WEFT_OP_ALL_TO_ALL || p->op == WEFT_OP_REDUCE_SCATTER;
+    const char *near = rank == x->rank             ? send
+                       : is_near(x->session, rank) ? payload_of(x, rank, p, bytes)
+                                                   : NULL;
+
+    if (near)
+        return near + (shares ? bytes * (size_t)to : 0);
+    return sent_by(x, p, rank, to, bytes) + (p->op == WEFT_OP_REDUCE_SCATTER ? bytes * (size_t)to : 0);
+}
+
+/* Puts what the ranks of `node` are to get into the room for it: how many bytes. */
+static size_t gather_for(const weft_executor *x, const weft_problem *p, int node, const char *send,
+                         size_t bytes)
+{
+    const weft_seating *seats = x->session->seating;
+    size_t each = p->op == WEFT_OP_ALL_TO_ALL ? (size_t)seats->size[node] : 1;
+
+    for (int rank = 0; rank < x->world; rank++) {
+        if (seats->node[rank] == node)
+            continue;
+        for (int to = 0; to < x->world; to++)
+            if (seats->node[to] == node && (p->op == WEFT_OP_ALL_TO_ALL || seats->place[to] == 0))
+                memcpy(x->session->load + (place_beyond(seats, rank, node) * each +
+                                           (each > 1 ? (size_t)seats->place[to] : 0)) *
+                                              bytes,
+                       given_by(x, p, rank, to, send, bytes), bytes);
+    }
+    return bytes * each * (size_t)(x->world - seats->size[node]);
+}
+
+/* The same of a reduce_scatter: their sums. */
+static size_t sum_for(const weft_executor *x, const weft_problem *p, int node, const char *send, size_t bytes)
+{
+    const weft_seating *seats = x->session->seating;
+    weft_view sources[WEFT_RANKS_MAX];
+
+    for (int to = 0; to < x->world; to++) {
+        weft_view into = {x->session->load + bytes * (size_t)seats->place[to], p->count};
+
+        if (seats->node[to] != node)
+            continue;
+        for (int rank = 0; rank < x->world; rank++)
+            sources[rank] = (weft_view){(char *)(uintptr_t)given_by(x, p, rank, to, send, bytes), p->count};
+        weft_reduce_rows(p->dtype, p->reduction, 1, p->count, sources, x->world, p->dtype, &into, 1);
+    }
+    return bytes * (size_t)seats->size[node];
+}
+
+/* The hub's part: to each node what it is to get. Of an all_reduce that is in `recv`. */
+static void forward(const weft_executor *x, const weft_problem *p, uint64_t hash, const void *send,
+                    const void *recv, size_t bytes)
+{
+    const weft_seating *seats = x->session->seating;
+
+    for (int node = 1; node < seats->node_count; node++) {
+        const void *from = x->session->load;
+        size_t carried = 0;
+
+        if (p->op == WEFT_OP_ALL_REDUCE) {
+            from = recv;
+            carried = bytes;
+        } else if (p->op == WEFT_OP_BROADCAST) {
+            from = given_by(x, p, p->root, 0, send, bytes);
+            carried = seats->node[p->root] == node ? 0 : bytes;
+        } else if (p->count) { /* buffers of nothing may be NULL */
+            carried = p->op == WEFT_OP_REDUCE_SCATTER ? sum_for(x, p, node, send, bytes)
+                                                      : gather_for(x, p, node, send, bytes);
+        }
+        carry_to(x, node, hash, from, carried);
     }
 }
 
@@ -396,7 +548,8 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     uint64_t hash = hash_of(p);
     bool sums = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
     bool told = !seats && !fits(x->group, p, most_bytes(x->group, p->op));
-    bool gives_way = false;
+    bool gives_way = false, hub = through_hub(x->group, p->op, bytes),
+         forwards = hub && x->rank == seats->first[0];
     weft_small *own = slot_of(x, x->rank);
     weft_status status = weft_group_check(x->group);
     weft_record *record;
@@ -422,14 +575,18 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     status = wait_near(x, p->op, hash);
     if (status == WEFT_OK && seats && seats->place[x->rank] == 0)
         carry(x, p, hash, send, bytes);
-    if (status == WEFT_OK)
-        status = wait_far(x, p->op, hash);
+    if (status == WEFT_OK && seats)
+        status = wait_far(x, p->op, hash, hub && seats->node[x->rank] ? 1 : seats->node_count);
     if (status != WEFT_OK)
         return weft_group_check(x->group) == WEFT_OK ? weft_session_resync(x->session, false) : status;
     if (__builtin_expect(weft_run_before_task != NULL, 0))
         weft_run_before_task(x->rank, 0);
+    if (forwards && p->op != WEFT_OP_ALL_REDUCE) /* before `recv`, which may be `send`, is written */
+        forward(x, p, hash, send, recv, bytes);
     if (p->count) /* buffers of nothing may be NULL */
         finish(x, p, bytes, send, recv);
+    if (forwards && p->op == WEFT_OP_ALL_REDUCE)
+        forward(x, p, hash, send, recv, bytes);
     if (told)
         weft_session_learn(x->session, p->op);
     x->small_count++;
