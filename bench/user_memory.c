@@ -2,7 +2,7 @@
  * What operands outside symmetric memory cost: each operation with buffers of weft_alloc and with those of
  * malloc, in turn, median microseconds of the slowest rank's calls. One worker a rank.
  *
- * usage: weft run -n RANKS -- user_memory [rounds]
+ * usage: weft run -n RANKS [--nodes NODES] -- user_memory [rounds [beginning of the operations' names]]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,7 +157,8 @@ int main(int argc, char **argv)
     if (weft_rank(group) == 0)
         printf("%-28s %10s %10s %7s\n", "us", "symmetric", "user's", "ratio");
     for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++)
-        measure(group, &jobs[i], rounds);
+        if (argc <= 2 || !strncmp(jobs[i].name, argv[2], strlen(argv[2])))
+            measure(group, &jobs[i], rounds);
     weft_finalize(group);
     return 0;
 }

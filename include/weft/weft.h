@@ -449,8 +449,8 @@ typedef struct weft_plan weft_plan;
  * all ranks). In symmetric memory (weft_alloc) nothing is copied on the way to a peer. Elsewhere, on CPUs,
  * what peers need of 256 KiB and more is staged chunk by chunk in the run (tuning.staged), from the first run
  * of an operation on, and in one run after its place changed on some rank as a whole before it, as smaller
- * buffers are, a B of weft_pack, and all in plans of files and over nodes. C may be D. `size` is
- * sizeof(weft_operands).
+ * buffers are, a B of weft_pack, all in plans of files, and over nodes those of collectives by another
+ * schedule than two_level and, of all_to_all, push. C may be D. `size` is sizeof(weft_operands).
  */
 typedef struct weft_operands {
     size_t size;

@@ -1,5 +1,6 @@
 /* Shards as units of two_level.h: where they come from, where they land, and their products. */
 #include "plan/ag_gemm_nodes.h"
+#include "plan/staged.h"
 
 #include <stdio.h>
 
@@ -143,8 +144,10 @@ void weft_ag_two_level(weft_ag_gen *ag)
         size = weft_two_level_size(&level, mine);
         weft_two_level_send_own(&level);
         weft_gemm_pack(gen);
-        for (int i = 0; i < size; i++)
+        for (int i = 0; i < size; i++) {
             multiply_peer(ag, level.members[level.first[mine] + (level.local[gen->me] + i) % size]);
+            weft_staged_rest(gen->builder);
+        }
         for (int step = 1; step < level.nodes; step++) {
             int node = weft_two_level_sender(&level, step);
 

@@ -44,7 +44,7 @@ weft_gemm_gen weft_gemm_begin(weft_builder *builder)
     weft_builder_lanes(builder, WEFT_LANE_COMPUTE, gen.lanes);
     if (p->tuning.staged && p->op == WEFT_OP_AG_GEMM)
         weft_staged_begin(builder, by_rows ? gen.a : gen.b, by_rows);
-    else if (p->tuning.staged)
+    else if (p->tuning.staged && !builder->domain)
         gen.results = weft_staged_results(builder, gen.d);
     return gen;
 }

@@ -12,7 +12,8 @@ typedef struct weft_gemm_gen {
     const weft_problem *problem;
     int world, me, lanes;      /* lanes: compute lanes, numbered from 0 */
     uint32_t a, b, c, bias, d; /* operands */
-    uint32_t results;          /* staged: where results for peers are left; else they are stored to their D */
+    uint32_t results;          /* staged, on one node: where results for peers are left; else they are stored
+                                  to their D */
     uint32_t b_source;         /* what GEMM tasks read: b itself, or its packed copy */
     int64_t dealt;             /* tasks dealt to compute lanes so far */
     int copiers;               /* copy lanes, behind the compute lanes, that fetch what is finished */

@@ -51,6 +51,21 @@ static weft_status no_blocks(weft_error_text *error)
                           "ag_gemm with scales of blocks is for ranks of one node, and not by two_level");
 }
 
+/* Collectives that are lowered are not staged: ranks of other domains do not read a chunk before its memory
+ * is used for the next. */
+static bool stages_over(const weft_problem *p)
+{
+    return p->op < WEFT_OP_ALL_REDUCE || p->schedule == WEFT_SCHEDULE_TWO_LEVEL ||
+           (p->op == WEFT_OP_ALL_TO_ALL && p->schedule == WEFT_SCHEDULE_PUSH);
+}
+
+bool weft_plan_can_be_staged(const weft_problem *problem, const int32_t *domain, int world)
+{
+    if (!weft_problem_can_be_staged(problem))
+        return false;
+    return !domain || (weft_two_level_count(domain, world) < world && stages_over(problem));
+}
+
 /* Of a resolved problem, as if all memory were one; over domains only schedules that know them. */
 static weft_status make_part(const weft_problem *resolved, const int32_t *domain, int world, int rank,
                              weft_plan_part *part, weft_error_text *error)
@@ -61,12 +76,12 @@ static weft_status make_part(const weft_problem *resolved, const int32_t *domain
     if (two_level && loses_blocks(resolved))
         return no_blocks(error);
     builder = weft_builder_begin(resolved, domain, world, rank);
-    if (two_level && resolved->op >= WEFT_OP_ALL_REDUCE)
+    if (resolved->op >= WEFT_OP_ALL_REDUCE && (resolved->tuning.staged ? domain != NULL : two_level))
         weft_generate_two_level(&builder);
-    else if (two_level && resolved->op != WEFT_OP_AG_GEMM)
-        weft_generate_two_level_gemm(&builder);
     else if (resolved->tuning.staged && resolved->op >= WEFT_OP_ALL_REDUCE)
         weft_generate_staged_collective(&builder);
+    else if (two_level && resolved->op != WEFT_OP_AG_GEMM)
+        weft_generate_two_level_gemm(&builder);
     else if (resolved->schedule == WEFT_SCHEDULE_PACKETS)
         weft_generate_packets(&builder);
     else if (resolved->schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS)
@@ -133,6 +148,12 @@ static weft_status make_lowered(const weft_problem *resolved, const int32_t *dom
     return status;
 }
 
+static bool knows_domains(const weft_problem *resolved)
+{
+    return resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL ||
+           (resolved->op >= WEFT_OP_ALL_REDUCE && resolved->tuning.staged);
+}
+
 static weft_status make_over(const weft_problem *problem, const int32_t *domain, int world, int only,
                              weft_plan_part *parts, weft_error_text *error)
 {
@@ -149,13 +170,11 @@ static weft_status make_over(const weft_problem *problem, const int32_t *domain,
             return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the domains of %d ranks", world);
         domains = number_domains(domain, world, numbered);
     }
-    /* Ranks of other domains do not read a chunk before its memory is used for the next; and what two_level
-     * sends them leaves from D. */
-    if (domains > 1 && (resolved.op >= WEFT_OP_ALL_REDUCE || resolved.schedule == WEFT_SCHEDULE_TWO_LEVEL))
+    if (domains > 1 && !stages_over(&resolved))
         resolved.tuning.staged = 0;
     if (domains > 1 && loses_blocks(&resolved))
         status = no_blocks(error);
-    else if (domains > 1 && resolved.schedule != WEFT_SCHEDULE_TWO_LEVEL)
+    else if (domains > 1 && !knows_domains(&resolved))
         status = make_lowered(&resolved, numbered, world, only, parts, error);
     else
         for (int rank = only < 0 ? 0 : only; rank < (only < 0 ? world : only + 1) && !status; rank++)

@@ -291,6 +291,10 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
 /* Whether it has, or may have, a plan that stages. */
 bool weft_problem_can_be_staged(const weft_problem *problem);
 
+/* The same for ranks in domains, numbered as they first appear (NULL: one): where nobody shares one, there is
+ * nothing to stage. */
+bool weft_plan_can_be_staged(const weft_problem *problem, const int32_t *domain, int world);
+
 /* The epilogue does nothing but round to D, and that to the type of A and B (fp8: bfloat16). */
 bool weft_problem_only_rounds(const weft_problem *problem);
 

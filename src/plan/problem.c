@@ -290,8 +290,6 @@ bool weft_problem_can_be_staged(const weft_problem *problem)
     plain.tuning.staged = 0;
     if (problem->op == WEFT_OP_AG_GEMM && problem->scales == WEFT_SCALE_BLOCK)
         return false;
-    if (problem->schedule == WEFT_SCHEDULE_TWO_LEVEL)
-        return problem->op == WEFT_OP_GEMM_AR || problem->op == WEFT_OP_GEMM_AS;
     return problem->schedule == WEFT_SCHEDULE_AUTO ||
            (problem->schedule != WEFT_SCHEDULE_CUSTOM && weft_user_operands_touched(&plain) != 0 &&
             (problem->b_form != WEFT_B_PREPACKED || problem->layout != WEFT_LAYOUT_GATHER_B));

@@ -65,7 +65,9 @@ void weft_staged_begin(weft_builder *builder, uint32_t operand, bool by_rows)
     for (int peer = 0; peer < builder->world && !builder->failed; peer++)
         for (int place = 0; place < s->places; place++)
             weft_builder_expect(builder, s->signals + (uint32_t)(peer * s->places + place),
-                                peer == builder->rank ? 0 : weft_builder_staged_of(builder, peer, place));
+                                peer == builder->rank || weft_builder_crosses(builder, peer)
+                                    ? 0
+                                    : weft_builder_staged_of(builder, peer, place));
 }
 
 /* How many chunks this rank has, of all matrices. */
@@ -99,9 +101,13 @@ void weft_staged_next(weft_builder *builder)
     weft_builder_task(builder, s->lane0 + lane, WEFT_TASK_COPY, 0);
     weft_builder_to(builder, weft_region_make(s->copy, builder->rank, batch, rows, cols));
     weft_builder_from(builder, weft_region_make(s->operand, builder->rank, batch, rows, cols));
-    for (int step = 1; step < builder->world; step++)
-        weft_builder_post(builder, s->signals + (uint32_t)(builder->rank * s->places + lane % s->places),
-                          weft_rotate(builder->rank, step, builder->world));
+    for (int step = 1; step < builder->world; step++) {
+        int peer = weft_rotate(builder->rank, step, builder->world);
+
+        if (!weft_builder_crosses(builder, peer))
+            weft_builder_post(builder, s->signals + (uint32_t)(builder->rank * s->places + lane % s->places),
+                              peer);
+    }
     weft_builder_end(builder);
     s->done++;
 }

@@ -57,6 +57,8 @@ weft_two_level weft_two_level_begin(weft_builder *b, weft_two_level_map map)
         t.ready = weft_builder_signals(b, t.lanes);
     }
     t.summed = weft_builder_signals(b, (int64_t)most * t.lanes);
+    if (b->problem->tuning.staged)
+        t.copied = weft_builder_signals(b, (int64_t)most * t.lanes);
     return t;
 }
 
@@ -168,45 +170,118 @@ void weft_two_level_tell(weft_two_level *t, uint32_t signal)
                           t->members[t->first[node] + (t->local[t->me] + i) % weft_two_level_size(t, node)]);
 }
 
+bool weft_two_level_has_others(const weft_two_level *t)
+{
+    return weft_two_level_size(t, node_of(t->builder, t->me)) > 1;
+}
+
+void weft_two_level_copy_for(weft_two_level *t, int reader, int lane, weft_region to, weft_region from)
+{
+    weft_builder_task(t->builder, lane, WEFT_TASK_COPY, 0);
+    weft_builder_to(t->builder, to);
+    weft_builder_from(t->builder, from);
+    weft_builder_post(t->builder, t->copied + (uint32_t)(t->local[t->me] * t->lanes + lane), reader);
+    weft_builder_end(t->builder);
+}
+
+void weft_two_level_await_copy(weft_two_level *t, int rank, int lane)
+{
+    uint32_t signal = t->copied + (uint32_t)(t->local[rank] * t->lanes + lane);
+
+    weft_builder_wait(t->builder, signal, weft_builder_expect_more(t->builder, signal));
+}
+
+/* Where the others of its node read a unit that `rank` has, as its owner or as its keeper. */
+static weft_region held(const weft_two_level *t, int rank, int owner, int64_t unit)
+{
+    if (t->map.shared && weft_two_level_size(t, node_of(t->builder, rank)) > 1)
+        return t->map.shared(t->map.context, rank, owner, unit);
+    return rank == owner ? t->map.origin(t->map.context, owner, unit)
+                         : t->map.result(t->map.context, rank, owner, unit);
+}
+
 /* ---- sums ---------------------------------------------------------------------------------------- */
 
 static void add_parts(weft_two_level *t, int owner, int64_t unit)
 {
     int node = node_of(t->builder, t->me);
 
-    for (int i = t->first[node]; i < t->first[node + 1]; i++)
-        weft_builder_from(t->builder, t->map.part(t->map.context, t->members[i], owner, unit));
+    for (int i = t->first[node]; i < t->first[node + 1]; i++) {
+        int rank = t->members[i];
+
+        weft_builder_from(t->builder, (t->map.shared && rank != t->me ? t->map.shared : t->map.part)(
+                                          t->map.context, rank, owner, unit));
+    }
+    for (int i = t->first[node]; i < t->first[node + 1] && t->map.shared; i++)
+        if (t->members[i] != t->me)
+            weft_two_level_await_copy(t, t->members[i], weft_two_level_unit_lane(t, owner, unit));
 }
 
-/* This node's part of the sums of an owner elsewhere. */
-static void sum_for(weft_two_level *t, int owner, int slot)
+/* What the rank of this node that adds an owner's unit up, its keeper, reads of this rank's. */
+static void copy_part(weft_two_level *t, int owner, int64_t unit)
+{
+    int keeper = weft_two_level_keeper(t, node_of(t->builder, t->me), owner);
+
+    if (t->map.shared && keeper != t->me && unit < t->map.units(t->map.context, owner))
+        weft_two_level_copy_for(t, keeper, weft_two_level_unit_lane(t, owner, unit),
+                                t->map.shared(t->map.context, t->me, owner, unit),
+                                t->map.part(t->map.context, t->me, owner, unit));
+}
+
+/* This node's part of the sum of a unit whose owner is elsewhere, if this rank keeps it. */
+static void sum_for(weft_two_level *t, int owner, int64_t unit)
 {
     weft_builder *b = t->builder;
+    int mine = node_of(b, t->me), lane;
+    weft_region kept, like;
+    weft_wait after;
 
-    for (int64_t unit = 0; unit < t->map.units(t->map.context, owner); unit++) {
-        int lane = weft_two_level_lane(t);
-        weft_region kept = t->map.kept(t->map.context, t->me, slot, unit);
-        weft_region like = t->map.part(t->map.context, t->me, owner, unit);
-        weft_wait after;
+    if (weft_two_level_keeper(t, mine, owner) != t->me || unit >= t->map.units(t->map.context, owner))
+        return;
+    lane = weft_two_level_lane(t);
+    kept = t->map.kept(t->map.context, t->me, weft_two_level_slot(t, mine, owner), unit);
+    like = t->map.part(t->map.context, t->me, owner, unit);
+    kept.rows = like.rows;
+    kept.cols = like.cols;
+    weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
+    weft_builder_to(b, kept);
+    add_parts(t, owner, unit);
+    after = weft_two_level_tell_wire(t, lane);
+    weft_builder_end(b);
+    like = t->map.inbox(t->map.context, owner, mine, unit);
+    like.rows = kept.rows;
+    like.cols = kept.cols;
+    weft_two_level_send(t, like, kept, after);
+}
 
-        kept.rows = like.rows;
-        kept.cols = like.cols;
-        weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
-        weft_builder_to(b, kept);
-        add_parts(t, owner, unit);
-        after = weft_two_level_tell_wire(t, lane);
-        weft_builder_end(b);
-        like = t->map.inbox(t->map.context, owner, node_of(b, t->me), unit);
-        like.rows = kept.rows;
-        like.cols = kept.cols;
-        weft_two_level_send(t, like, kept, after);
+static int64_t most_units(const weft_two_level *t, int node)
+{
+    int64_t most = 0;
+
+    for (int i = t->first[node]; i < t->first[node + 1]; i++) {
+        int64_t units = t->map.units(t->map.context, t->members[i]);
+
+        most = units > most ? units : most;
+    }
+    return most;
+}
+
+/* Of all units of a node's ranks: what others of this node add up is copied for them just before this rank
+ * adds up its own, so that all of them go on together. */
+static void sum_for_node(weft_two_level *t, int node)
+{
+    for (int64_t unit = 0; unit < most_units(t, node); unit++) {
+        for (int i = t->first[node]; i < t->first[node + 1]; i++)
+            copy_part(t, t->members[i], unit);
+        for (int i = t->first[node]; i < t->first[node + 1] && node != node_of(t->builder, t->me); i++)
+            sum_for(t, t->members[i], unit);
     }
 }
 
 void weft_two_level_sum(weft_two_level *t)
 {
     weft_builder *b = t->builder;
-    int mine = node_of(b, t->me), slot = 0;
+    int mine = node_of(b, t->me);
     int64_t units = t->map.units(t->map.context, t->me);
     int64_t *landed = calloc((size_t)t->nodes, sizeof(int64_t));
 
@@ -216,20 +291,16 @@ void weft_two_level_sum(weft_two_level *t)
         free(landed);
         return;
     }
-    for (int step = 1; step < t->nodes; step++) {
-        int node = weft_two_level_receiver(t, step);
-
-        for (int i = t->first[node]; i < t->first[node + 1]; i++) {
-            if (weft_two_level_keeper(t, mine, t->members[i]) == t->me)
-                sum_for(t, t->members[i], slot++);
-        }
-    }
+    for (int step = 1; step <= t->nodes; step++) /* the own last */
+        sum_for_node(t, weft_two_level_receiver(t, step));
     for (int64_t unit = 0; unit < units; unit++) {
         weft_region to = t->map.origin(t->map.context, t->me, unit);
         int lane = weft_two_level_unit_lane(t, t->me, unit);
 
         weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
         weft_builder_to(b, to);
+        if (t->map.shared && t->map.result && weft_two_level_has_others(t))
+            weft_builder_to(b, held(t, t->me, t->me, unit));
         for (int node = 0; node < t->nodes; node++) {
             weft_region from;
 
@@ -276,29 +347,48 @@ void weft_two_level_send_own(weft_two_level *t)
             if (t->sums) /* they were the last that the lane told of */
                 after.count = t->builder->part.signal_posts[after.signal] -
                               (uint32_t)(weft_two_level_lane_units(t, t->me, lane) - unit / t->lanes - 1);
-            weft_two_level_send(t, t->map.result(t->map.context, keeper, t->me, unit),
-                                t->map.origin(t->map.context, t->me, unit), after);
+            weft_two_level_send(t, held(t, keeper, t->me, unit), t->map.origin(t->map.context, t->me, unit),
+                                after);
         }
+    }
+}
+
+/* The own units, for this rank and, staged, for the others of its node. Sums are there already. */
+static void take_own(weft_two_level *t)
+{
+    weft_builder *b = t->builder;
+
+    for (int64_t unit = 0; unit < t->map.units(t->map.context, t->me) && !t->sums; unit++) {
+        weft_region from = t->map.origin(t->map.context, t->me, unit);
+        int lane = weft_two_level_unit_lane(t, t->me, unit);
+
+        if (t->map.shared && weft_two_level_has_others(t)) {
+            weft_builder_task(b, lane, WEFT_TASK_COPY, 0);
+            weft_builder_to(b, held(t, t->me, t->me, unit));
+            weft_builder_from(b, from);
+            weft_two_level_tell(t, weft_two_level_summed(t, t->me, lane));
+            weft_builder_end(b);
+        }
+        weft_builder_copy(b, t->map.shared ? lane : weft_two_level_lane(t),
+                          t->map.result(t->map.context, t->me, t->me, unit), from);
     }
 }
 
 static void fetch_near(weft_two_level *t, int owner)
 {
     weft_builder *b = t->builder;
-    int64_t units = t->map.units(t->map.context, owner);
+    bool told = t->sums || t->map.shared; /* by the owner, unit by unit */
 
-    for (int lane = 0; lane < t->lanes && t->sums && owner != t->me; lane++)
+    for (int lane = 0; lane < t->lanes && told; lane++)
         weft_builder_expect(b, weft_two_level_summed(t, owner, lane),
                             weft_two_level_lane_units(t, owner, lane));
-    for (int64_t unit = 0; unit < units; unit++) {
+    for (int64_t unit = 0; unit < t->map.units(t->map.context, owner); unit++) {
         int lane = weft_two_level_unit_lane(t, owner, unit);
 
-        if (owner == t->me && t->sums)
-            return;
-        weft_builder_task(b, t->sums ? lane : weft_two_level_lane(t), WEFT_TASK_COPY, 0);
+        weft_builder_task(b, told ? lane : weft_two_level_lane(t), WEFT_TASK_COPY, 0);
         weft_builder_to(b, t->map.result(t->map.context, t->me, owner, unit));
-        weft_builder_from(b, t->map.origin(t->map.context, owner, unit));
-        if (t->sums)
+        weft_builder_from(b, held(t, owner, owner, unit));
+        if (told)
             weft_builder_wait(b, weft_two_level_summed(t, owner, lane), unit / t->lanes + 1);
         weft_builder_end(b);
     }
@@ -309,7 +399,7 @@ int64_t weft_two_level_relay(weft_two_level *t, int from)
     weft_builder *b = t->builder;
     int64_t number = weft_builder_lands(b, from);
 
-    if (weft_two_level_size(t, node_of(b, t->me)) == 1)
+    if (!weft_two_level_has_others(t))
         return number;
     weft_builder_task(b, t->relay, WEFT_TASK_COPY, 0);
     weft_builder_to(b, (weft_region){.rank = t->me});
@@ -335,14 +425,15 @@ static void fetch_far(void *level, int owner, int64_t unit)
     int keeper = weft_two_level_keeper(t, node_of(b, t->me), owner);
     weft_wait told;
 
-    if (keeper == t->me) {
-        weft_two_level_relay(t, owner);
-        return;
-    }
+    if (keeper == t->me)
+        told = (weft_wait){WEFT_SIGNAL_LANDED(b->world, owner), (uint32_t)weft_two_level_relay(t, owner)};
+    else
+        told = weft_two_level_told(t, keeper);
+    if (keeper == t->me && !(t->map.shared && weft_two_level_has_others(t)))
+        return; /* it has landed in the result */
     weft_builder_task(b, weft_two_level_lane(t), WEFT_TASK_COPY, 0);
     weft_builder_to(b, t->map.result(t->map.context, t->me, owner, unit));
-    weft_builder_from(b, t->map.result(t->map.context, keeper, owner, unit));
-    told = weft_two_level_told(t, keeper);
+    weft_builder_from(b, held(t, keeper, owner, unit));
     weft_builder_wait(b, told.signal, told.count);
     weft_builder_end(b);
 }
@@ -354,14 +445,8 @@ static void fetch_far(void *level, int owner, int64_t unit)
 void weft_two_level_for_node(weft_two_level *t, int node, weft_two_level_visit visit, void *context)
 {
     int mine = node_of(t->builder, t->me), keepers = weft_two_level_size(t, mine);
-    int64_t units = 0;
 
-    for (int i = t->first[node]; i < t->first[node + 1]; i++) {
-        int64_t its = t->map.units(t->map.context, t->members[i]);
-
-        units = its > units ? its : units;
-    }
-    for (int64_t unit = 0; unit < units; unit++) {
+    for (int64_t unit = 0; unit < most_units(t, node); unit++) {
         for (int i = 0; i < keepers; i++) {
             for (int j = (t->local[t->me] + i) % keepers; j < weft_two_level_size(t, node); j += keepers) {
                 int owner = t->members[t->first[node] + j];
@@ -380,7 +465,9 @@ void weft_two_level_spread(weft_two_level *t)
     if (t->builder->failed)
         return;
     weft_two_level_send_own(t);
-    for (int i = 0; i < weft_two_level_size(t, mine) && !t->map.stored; i++)
+    if (!t->map.stored)
+        take_own(t);
+    for (int i = 1; i < weft_two_level_size(t, mine) && !t->map.stored; i++)
         fetch_near(t, t->members[t->first[mine] + (t->local[t->me] + i) % weft_two_level_size(t, mine)]);
     for (int step = 1; step < t->nodes; step++)
         weft_two_level_for_node(t, weft_two_level_sender(t, step), fetch_far, t);

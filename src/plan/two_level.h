@@ -9,6 +9,11 @@
  * Sums are added in a fixed order: nodes in order, the ranks of a node in order; those of the owner's node
  * one by one, of another node as one sum.
  *
+ * Staged (staged.h), ranks of a node touch only scratch memory of each other: each copies there, unit by
+ * unit, what the others read of its own, what comes from other nodes lands there, and whoever makes a result
+ * leaves it there too. A rank that is alone on its node does none of that. What is sent leaves from where it
+ * lies.
+ *
  * Three kinds of lanes: the compute lanes move and add, the relay lane tells the node what has landed, the
  * wire lane sends. Messages of a rank are sent in the order in which the phases are generated.
  */
@@ -26,6 +31,9 @@ typedef struct weft_two_level_map {
     weft_region (*inbox)(void *context, int owner, int node, int64_t unit);  /* the same at the owner */
     weft_region (*origin)(void *context, int owner, int64_t unit);           /* what is spread */
     weft_region (*result)(void *context, int rank, int owner, int64_t unit); /* where to, on every rank */
+    weft_region (*shared)(void *context, int rank, int owner, int64_t unit); /* staged: where a rank leaves a
+                                                                                unit, or its share of a sum,
+                                                                                for its node; else NULL */
     int64_t (*turn)(void *context, int owner); /* how many lanes later its first unit is dealt; NULL: none */
     bool stored;                               /* the owner has stored them to its own node */
     void *context;
@@ -39,6 +47,7 @@ typedef struct weft_two_level {
     int *local;           /* [rank] its number in its node */
     int relay, wire;      /* lanes */
     uint32_t shared;      /* [rank of the node] what its relay has told */
+    uint32_t copied;      /* staged: [rank of the node][lane] what it has copied for this one */
     uint32_t summed;      /* [rank of the node][lane] units it has added up as their owner */
     uint32_t ready;       /* [lane] tasks of the compute lanes that the wire lane waits for */
     int64_t *told;        /* [rank] so far, by relays */
@@ -84,6 +93,14 @@ int weft_two_level_sender(const weft_two_level *level, int step);
 
 /* A message, sent when `after` holds (a count of 0: at once). */
 void weft_two_level_send(weft_two_level *level, weft_region to, weft_region from, weft_wait after);
+
+/* Staged: copies what `reader`, of this node, reads of this rank's, and waits for what a rank of the node has
+ * copied for this one. Each rank reads in the order in which the others copy for it in a lane. */
+void weft_two_level_copy_for(weft_two_level *level, int reader, int lane, weft_region to, weft_region from);
+void weft_two_level_await_copy(weft_two_level *level, int rank, int lane);
+
+/* Whether there are others on this rank's node, who read what it has. */
+bool weft_two_level_has_others(const weft_two_level *level);
 
 /* The lane that makes a unit at its owner, where the owner makes them, and how many of an owner a lane makes:
  * units are dealt in turn. */

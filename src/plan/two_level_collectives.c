@@ -7,6 +7,8 @@
  * fetches its own. A broadcast goes down strands: each is a share of the buffer that passes through one rank
  * of every node, from node to node as a pipeline or, where there are fewer chunks than nodes, down a tree;
  * the others of a node fetch it from that rank.
+ *
+ * Staged, an all_to_all by `push` is made here too: rows for ranks elsewhere go straight to them.
  */
 #include "plan/two_level.h"
 
@@ -18,6 +20,9 @@ typedef struct across {
     weft_collective c;
     weft_builder *b;
     uint32_t kept, inbox; /* operands: nodes' sums, at their keepers and at their owners */
+    uint32_t copy;        /* staged: operand for what the others of a node read, shaped as SEND or RECV is; of
+                             an all_reduce a rank has room there for its share of what others add up, and for
+                             the sums of what it adds up or keeps itself */
     int slots, nodes;
 } across;
 
@@ -84,6 +89,14 @@ static weft_region result(void *context, int rank, int owner, int64_t unit)
                     unit_cols(x, owner, unit));
 }
 
+static weft_region shared(void *context, int rank, int owner, int64_t unit)
+{
+    const across *x = context;
+
+    return weft_row(x->copy, rank, x->b->problem->op == WEFT_OP_ALL_REDUCE ? 0 : owner,
+                    unit_cols(x, owner, unit));
+}
+
 static uint32_t declare_scratch(across *x, const char *name, int64_t rows, int64_t cols)
 {
     weft_operand operand = {
@@ -92,6 +105,12 @@ static uint32_t declare_scratch(across *x, const char *name, int64_t rows, int64
     for (int i = 0; name[i]; i++)
         operand.name[i] = name[i];
     return weft_builder_operand(x->b, operand);
+}
+
+static void declare_copy(across *x, int64_t rows)
+{
+    if (x->b->problem->tuning.staged)
+        x->copy = declare_scratch(x, "copy", rows, x->b->problem->count);
 }
 
 static void sum_and_spread(across *x)
@@ -103,6 +122,7 @@ static void sum_and_spread(across *x)
                               .inbox = inbox,
                               .origin = origin,
                               .result = op == WEFT_OP_REDUCE_SCATTER ? NULL : result,
+                              .shared = x->b->problem->tuning.staged ? shared : NULL,
                               .context = x};
     int64_t longest = op == WEFT_OP_ALL_REDUCE ? weft_part(x->b->problem->count, x->b->world, 0).count
                                                : x->b->problem->count;
@@ -112,6 +132,7 @@ static void sum_and_spread(across *x)
         x->kept = declare_scratch(x, "nodesums", x->slots, longest);
         x->inbox = declare_scratch(x, "inbox", x->nodes, longest);
     }
+    declare_copy(x, op == WEFT_OP_ALL_REDUCE ? 1 : x->b->world);
     t = weft_two_level_begin(x->b, map);
     if (op != WEFT_OP_ALL_GATHER)
         weft_two_level_sum(&t);
@@ -156,6 +177,7 @@ typedef struct trip {
     across *x;
     weft_two_level t;
     int mine, size; /* this rank's node; ranks of every node */
+    bool staged;    /* and there are others on this node */
 } trip;
 
 /* Slices belong to the numbers that ranks have in their nodes. */
@@ -190,6 +212,20 @@ static weft_region node_sum(const trip *r, int64_t unit, weft_span cols)
     return kept;
 }
 
+/* What the others of the node add up of this rank's, in chunks of their slices. */
+static void copy_for_others(trip *r, int64_t unit)
+{
+    for (int i = 1; i < r->size && r->staged; i++) {
+        int number = (r->t.local[r->t.me] + i) % r->size;
+        weft_span cols = slice_unit(r, number, unit);
+
+        if (unit < slice_units(r, number))
+            weft_two_level_copy_for(&r->t, node_rank(r, r->mine, number), (int)(unit % r->t.lanes),
+                                    weft_row(r->x->copy, r->t.me, 0, cols),
+                                    weft_row(r->x->c.send, r->t.me, 0, cols));
+    }
+}
+
 static void send_sum(trip *r, int64_t unit)
 {
     weft_builder *b = r->x->b;
@@ -201,8 +237,14 @@ static void send_sum(trip *r, int64_t unit)
     if (r->size > 1) {
         weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
         weft_builder_to(b, sum);
-        for (int i = 0; i < r->size; i++)
-            weft_builder_from(b, weft_row(r->x->c.send, node_rank(r, r->mine, i), 0, cols));
+        for (int i = 0; i < r->size; i++) {
+            int rank = node_rank(r, r->mine, i);
+
+            weft_builder_from(
+                b, weft_row(r->staged && rank != r->t.me ? r->x->copy : r->x->c.send, rank, 0, cols));
+        }
+        for (int i = 1; i < r->size && r->staged; i++)
+            weft_two_level_await_copy(&r->t, node_rank(r, r->mine, (number + i) % r->size), lane);
         after = weft_two_level_tell_wire(&r->t, lane);
         weft_builder_end(b);
     }
@@ -223,6 +265,8 @@ static void add_sums(trip *r, int64_t unit)
 
     weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
     weft_builder_to(b, weft_row(r->x->c.recv, r->t.me, 0, cols));
+    if (r->staged)
+        weft_builder_to(b, weft_row(r->x->copy, r->t.me, 0, cols));
     for (int node = 0; node < r->t.nodes; node++) {
         weft_region from =
             node == r->mine ? node_sum(r, unit, cols) : scratch(r->x, r->x->inbox, r->t.me, node, unit);
@@ -251,26 +295,32 @@ static void fetch_slice(trip *r, int number)
         weft_span cols = slice_unit(r, number, unit);
 
         copy_when(&r->t, lane, weft_row(r->x->c.recv, r->t.me, 0, cols),
-                  weft_row(r->x->c.recv, from, 0, cols),
+                  weft_row(r->staged ? r->x->copy : r->x->c.recv, from, 0, cols),
                   (weft_wait){weft_two_level_summed(&r->t, from, lane), (uint32_t)(unit / r->t.lanes + 1)});
     }
 }
 
 static void one_trip(across *x)
 {
-    trip r = {.x = x, .size = x->b->world / x->nodes};
+    trip r = {.x = x, .size = x->b->world / x->nodes, .staged = x->b->problem->tuning.staged};
     int64_t longest = weft_part(x->b->problem->count, r.size, 0).count;
     int number;
 
     if (r.size > 1)
         x->kept = declare_scratch(x, "nodesums", 1, longest);
+    r.staged = r.staged && r.size > 1;
+    if (r.staged)
+        declare_copy(x, 1);
     x->inbox = declare_scratch(x, "inbox", x->nodes, longest);
     r.t = weft_two_level_begin(x->b, (weft_two_level_map){0});
     if (!x->b->failed) {
         r.mine = weft_two_level_node(&r.t, r.t.me);
         number = r.t.local[r.t.me];
-        for (int64_t unit = 0; unit < slice_units(&r, number); unit++)
-            send_sum(&r, unit);
+        for (int64_t unit = 0; unit < slice_units(&r, 0); unit++) { /* the longest */
+            copy_for_others(&r, unit);
+            if (unit < slice_units(&r, number))
+                send_sum(&r, unit);
+        }
         for (int64_t unit = 0; unit < slice_units(&r, number); unit++)
             add_sums(&r, unit);
         for (int i = 1; i < r.size; i++)
@@ -314,6 +364,19 @@ static void send_rows(const across *x, weft_two_level *t, int node, int most, we
     }
 }
 
+/* Rows that go straight to the ranks of a node, beginning with those that its others begin with last. */
+static void send_straight(const across *x, weft_two_level *t, int node, weft_span cols)
+{
+    int size = weft_two_level_size(t, node);
+
+    for (int i = 0; i < size; i++) {
+        int to = t->members[t->first[node] + (t->local[t->me] + i) % size];
+
+        weft_two_level_send(t, weft_row(x->c.recv, to, t->me, cols), weft_row(x->c.send, t->me, to, cols),
+                            (weft_wait){0});
+    }
+}
+
 static void fetch_rows(const across *x, weft_two_level *t, int owner, int most, weft_span cols)
 {
     int mine = weft_two_level_node(t, t->me), keeper = weft_two_level_keeper(t, mine, owner);
@@ -331,41 +394,77 @@ static void fetch_rows(const across *x, weft_two_level *t, int owner, int most, 
               when);
 }
 
+/* A chunk of what the ranks of this node send each other; staged, each copies it for the others first. */
+static void exchange_near(const across *x, weft_two_level *t, int64_t chunk)
+{
+    weft_span cols = weft_cut(weft_whole(x->b->problem->count), x->c.tile, chunk);
+    int mine = weft_two_level_node(t, t->me), size = weft_two_level_size(t, mine);
+    int lane = (int)(chunk % t->lanes);
+    bool staged = x->b->problem->tuning.staged;
+
+    for (int i = 1; i < size && staged; i++) {
+        int to = t->members[t->first[mine] + (t->local[t->me] + i) % size];
+
+        weft_two_level_copy_for(t, to, lane, weft_row(x->copy, t->me, to, cols),
+                                weft_row(x->c.send, t->me, to, cols));
+    }
+    for (int i = 0; i < size; i++) {
+        int from = t->members[t->first[mine] + (t->local[t->me] + i) % size];
+        bool copied = staged && i;
+
+        weft_builder_task(x->b, staged ? lane : weft_two_level_lane(t), WEFT_TASK_COPY, 0);
+        weft_builder_to(x->b, weft_row(x->c.recv, t->me, from, cols));
+        weft_builder_from(x->b, weft_row(copied ? x->copy : x->c.send, from, t->me, cols));
+        if (copied)
+            weft_two_level_await_copy(t, from, lane);
+        weft_builder_end(x->b);
+    }
+}
+
+/* What the ranks of a node send to this one. */
+static void fetch_node(const across *x, weft_two_level *t, int node, int most, int64_t chunks)
+{
+    for (int i = 0; i < weft_two_level_size(t, node); i++) {
+        int from = t->members[t->first[node] + i];
+
+        for (int64_t chunk = 0; chunk < chunks; chunk++) {
+            if (most)
+                fetch_rows(x, t, from, most, weft_cut(weft_whole(x->b->problem->count), x->c.tile, chunk));
+            else
+                weft_builder_lands(x->b, from);
+        }
+    }
+}
+
 static void all_to_all(across *x)
 {
     int64_t count = x->b->problem->count, chunks = weft_cut_count(count, x->c.tile);
-    int most = 0, mine;
+    bool straight = x->b->problem->schedule == WEFT_SCHEDULE_PUSH;
+    int most = 0; /* ranks of a node, whose rows their keeper has */
     weft_two_level t;
 
+    declare_copy(x, x->b->world);
     t = weft_two_level_begin(x->b, (weft_two_level_map){0});
-    for (int node = 0; node < x->nodes && !x->b->failed; node++)
+    for (int node = 0; node < x->nodes && !straight && !x->b->failed; node++)
         most = weft_two_level_size(&t, node) > most ? weft_two_level_size(&t, node) : most;
-    if (x->nodes > 1)
+    if (x->nodes > 1 && !straight)
         x->inbox = declare_scratch(x, "inbox", (int64_t)x->slots * most, count);
     for (int step = 1; step < x->nodes && !x->b->failed; step++) {
-        for (int64_t i = 0; i < chunks; i++)
-            send_rows(x, &t, weft_two_level_receiver(&t, step), most,
-                      weft_cut(weft_whole(count), x->c.tile, i));
-    }
-    mine = x->b->domain ? x->b->domain[t.me] : 0;
-    for (int step = 0; step < x->nodes && !x->b->failed; step++) {
-        int node = weft_two_level_sender(&t, step), size = weft_two_level_size(&t, node);
+        int node = weft_two_level_receiver(&t, step);
 
-        for (int i = 0; i < size; i++) {
-            int from = t.members[t.first[node] + (t.local[t.me] + i) % size];
+        for (int64_t i = 0; i < chunks; i++) {
+            weft_span cols = weft_cut(weft_whole(count), x->c.tile, i);
 
-            from = node == mine ? from : t.members[t.first[node] + i];
-            for (int64_t j = 0; j < chunks; j++) {
-                weft_span cols = weft_cut(weft_whole(count), x->c.tile, j);
-
-                if (node == mine)
-                    weft_builder_copy(x->b, weft_two_level_lane(&t), weft_row(x->c.recv, t.me, from, cols),
-                                      weft_row(x->c.send, from, t.me, cols));
-                else
-                    fetch_rows(x, &t, from, most, cols);
-            }
+            if (straight)
+                send_straight(x, &t, node, cols);
+            else
+                send_rows(x, &t, node, most, cols);
         }
     }
+    for (int64_t i = 0; i < chunks && !x->b->failed; i++)
+        exchange_near(x, &t, i);
+    for (int step = 1; step < x->nodes && !x->b->failed; step++)
+        fetch_node(x, &t, weft_two_level_sender(&t, step), most, chunks);
     weft_two_level_end(&t);
 }
 
@@ -377,7 +476,17 @@ typedef struct strands {
     int root, mine; /* the root's node, this rank's */
     int count;      /* of strands: the ranks of the smallest node */
     bool tree;
+    bool staged;
 } strands;
+
+/* Where a rank has what it holds of a strand for the others of its node: its RECV, or staged, if there are
+ * others, its copy. */
+static weft_region held(const strands *s, int rank, weft_span cols)
+{
+    bool copied = s->staged && weft_two_level_size(&s->t, weft_two_level_node(&s->t, rank)) > 1;
+
+    return weft_row(copied ? s->x->copy : s->x->c.recv, rank, 0, cols);
+}
 
 static weft_span strand_chunk(const strands *s, int strand, int64_t chunk)
 {
@@ -418,8 +527,43 @@ static void pass_down(strands *s, int strand, weft_region from, weft_span cols, 
         int node = child_node(s, s->mine, child);
 
         if (node >= 0)
-            weft_two_level_send(&s->t, weft_row(s->x->c.recv, holder(s, node, strand), 0, cols), from, after);
+            weft_two_level_send(&s->t, held(s, holder(s, node, strand), cols), from, after);
     }
+}
+
+/* Staged, the root copies every chunk for the others of its node, who need nobody else. */
+static void copy_root(strands *s, int strand, int64_t chunk)
+{
+    weft_two_level *t = &s->t;
+    weft_builder *b = s->x->b;
+    int lane = (int)(chunk % t->lanes);
+    weft_span cols = strand_chunk(s, strand, chunk);
+
+    weft_builder_task(b, lane, WEFT_TASK_COPY, 0);
+    weft_builder_to(b, held(s, t->me, cols));
+    weft_builder_from(b, weft_row(s->x->c.send, t->me, 0, cols));
+    weft_two_level_tell(t, weft_two_level_summed(t, t->me, lane));
+    weft_builder_end(b);
+}
+
+/* A chunk that the root has copied; of the strand that this rank holds, if it does, for its wire too. */
+static weft_wait take_root(strands *s, int strand, int64_t chunk, bool holds)
+{
+    weft_two_level *t = &s->t;
+    weft_builder *b = s->x->b;
+    int root = b->problem->root, lane = (int)(chunk % t->lanes);
+    uint32_t signal = weft_two_level_summed(t, root, lane);
+    weft_span cols = strand_chunk(s, strand, chunk);
+    weft_wait after = {0};
+
+    weft_builder_task(b, lane, WEFT_TASK_COPY, 0);
+    weft_builder_to(b, weft_row(s->x->c.recv, t->me, 0, cols));
+    weft_builder_from(b, held(s, root, cols));
+    weft_builder_wait(b, signal, weft_builder_expect_more(b, signal));
+    if (holds)
+        after = weft_two_level_tell_wire(t, lane);
+    weft_builder_end(b);
+    return after;
 }
 
 /* This rank holds a strand: it gets a chunk, passes it down, and tells its node. */
@@ -433,8 +577,11 @@ static void hold(strands *s, int strand, int64_t chunk)
     weft_wait after = {0};
 
     if (s->mine != s->root) {
+        here = held(s, t->me, cols);
         from = holder(s, parent_node(s, s->mine), strand);
         after = (weft_wait){WEFT_SIGNAL_LANDED(b->world, from), (uint32_t)weft_two_level_relay(t, from)};
+        if (s->staged && weft_two_level_has_others(t))
+            copy_when(t, lane, weft_row(s->x->c.recv, t->me, 0, cols), here, after);
     } else if (t->me == root) {
         here = weft_row(s->x->c.send, root, 0, cols);
     } else {
@@ -461,19 +608,54 @@ static void fetch_strand(strands *s, int strand, int64_t chunk)
 
     if (s->mine != s->root) {
         when = weft_two_level_told(t, from);
-    } else if (from != root) {
+    } else if (from != root && !s->staged) {
         weft_builder_expect(s->x->b, when.signal, (chunks + t->lanes - 1 - lane) / t->lanes);
         when.count = sent ? 0 : (uint32_t)(chunk / t->lanes + 1);
     }
     copy_when(t, sent ? weft_two_level_lane(t) : lane, weft_row(s->x->c.recv, t->me, 0, cols),
-              sent ? weft_row(s->x->c.send, root, 0, cols) : weft_row(s->x->c.recv, from, 0, cols), when);
+              sent ? weft_row(s->x->c.send, root, 0, cols) : held(s, from, cols), when);
+}
+
+/* A chunk of every strand, the own first; staged, on the root's node those of all in one order, in which the
+ * root copies them. */
+static void pass_chunk(strands *s, int64_t chunk)
+{
+    int strand = s->t.local[s->t.me], root = s->x->b->problem->root;
+    bool copied = s->staged && s->mine == s->root && weft_two_level_has_others(&s->t);
+
+    for (int i = 0; i < s->count && copied; i++) {
+        int other = (s->t.local[root] + i) % s->count;
+        weft_wait after;
+
+        if (chunk >= strand_chunks(s, other))
+            continue;
+        if (s->t.me == root) {
+            copy_root(s, other, chunk);
+            continue;
+        }
+        after = take_root(s, other, chunk, other == strand);
+        if (other == strand)
+            pass_down(s, other, weft_row(s->x->c.recv, s->t.me, 0, strand_chunk(s, other, chunk)),
+                      strand_chunk(s, other, chunk), after);
+    }
+    if (copied && s->t.me != root)
+        return;
+    if (strand < s->count && chunk < strand_chunks(s, strand))
+        hold(s, strand, chunk);
+    for (int i = 0; i < s->count; i++) {
+        int other = (strand + i) % s->count;
+
+        if ((other != strand || s->t.me == root) && chunk < strand_chunks(s, other))
+            fetch_strand(s, other, chunk);
+    }
 }
 
 static void broadcast(across *x)
 {
-    strands s = {.x = x, .count = x->b->world};
-    int root = x->b->problem->root, strand;
+    strands s = {.x = x, .count = x->b->world, .staged = x->b->problem->tuning.staged};
+    int root = x->b->problem->root;
 
+    declare_copy(x, 1);
     s.t = weft_two_level_begin(x->b, (weft_two_level_map){0});
     if (x->b->failed) {
         weft_two_level_end(&s.t);
@@ -484,17 +666,8 @@ static void broadcast(across *x)
     for (int node = 0; node < s.t.nodes; node++)
         s.count = weft_two_level_size(&s.t, node) < s.count ? weft_two_level_size(&s.t, node) : s.count;
     s.tree = strand_chunks(&s, 0) < s.t.nodes;
-    strand = s.t.local[s.t.me];
-    for (int64_t chunk = 0; chunk < strand_chunks(&s, 0); chunk++) {
-        if (strand < s.count && chunk < strand_chunks(&s, strand))
-            hold(&s, strand, chunk);
-        for (int i = 0; i < s.count; i++) {
-            int other = (strand + i) % s.count;
-
-            if ((other != strand || s.t.me == root) && chunk < strand_chunks(&s, other))
-                fetch_strand(&s, other, chunk);
-        }
-    }
+    for (int64_t chunk = 0; chunk < strand_chunks(&s, 0); chunk++)
+        pass_chunk(&s, chunk);
     weft_two_level_end(&s.t);
 }
 

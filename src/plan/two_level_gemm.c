@@ -13,7 +13,9 @@
  * owner stores what it has finished to its node and sends it to its keepers elsewhere, from whom the other
  * ranks fetch it. gemm_as   The owner multiplies alone, and its tiles go the same way.
  *
- * Staged, which is for one node, the owner leaves what it has finished in its own memory, and all fetch it.
+ * Staged, the owner leaves what it has finished in its own memory, too, and the others of its node fetch it.
+ * Over nodes such memory has a unit in one piece, as it travels, and what comes from other nodes lands there
+ * for all of the node.
  */
 #include "plan/stream_k.h"
 #include "plan/two_level.h"
@@ -30,7 +32,8 @@ typedef struct across {
     uint32_t partial, own, kept,
         inbox;        /* operands: sums handed on; a node's in the end, and where it travels */
     uint32_t arrived; /* [lane] sums of the predecessor */
-    uint32_t left;    /* staged: [owner][unit] a result that is left for the others */
+    uint32_t left;    /* staged on one node: [owner][unit] a result that is left for the others */
+    uint32_t results; /* staged over nodes: operand for finished units, by owner */
 } across;
 
 /* A unit: where it is in the product of this rank's A and B, and in D. */
@@ -126,6 +129,14 @@ static weft_region in_slot(const across *x, uint32_t operand, int rank, int64_t 
     return weft_region_make(operand, rank, 0, rows, weft_whole(u->cols.count));
 }
 
+static weft_region shared(void *context, int rank, int owner, int64_t number)
+{
+    const across *x = context;
+    unit u = unit_at(x, owner, number);
+
+    return in_slot(x, x->results, rank, owner, number, &u);
+}
+
 static uint32_t declare_slots(across *x, const char *name, int64_t slots)
 {
     return weft_gemm_staging(&x->gen, name, slots * x->most * x->slot_rows, x->slot_cols, 1);
@@ -141,14 +152,20 @@ static void add_product(across *x, const unit *u)
 }
 
 /* The destinations of a finished unit of this rank: D, of a result that all have everyone's in the node. */
-static void to_result(across *x, int64_t number, const unit *u)
+static void to_result(across *x, int lane, int64_t number, const unit *u)
 {
     weft_two_level *t = &x->t;
     int node = weft_two_level_node(t, t->me), size = weft_two_level_size(t, node);
 
-    if (x->gen.problem->tuning.staged) {
+    if (x->gen.problem->tuning.staged && t->nodes == 1) {
         weft_gemm_to_all(&x->gen, u->batch, u->d_rows, u->d_cols,
                          x->left + (uint32_t)(t->me * x->most + number));
+        return;
+    }
+    if (x->gen.problem->tuning.staged && size > 1) {
+        weft_builder_to(x->gen.builder, in_result(x, t->me, u));
+        weft_builder_to(x->gen.builder, shared(x, t->me, t->me, number));
+        weft_two_level_tell(t, weft_two_level_summed(t, t->me, lane));
         return;
     }
     for (int i = 0; i < (x->op == WEFT_OP_GEMM_RS ? 1 : size); i++) {
@@ -214,7 +231,7 @@ static void hand_on_units(across *x, int owner, int place, int slot)
 
         weft_gemm_open(gen, lane, WEFT_TASK_GEMM, finish, place > 0 || from_far);
         if (finish)
-            to_result(x, i, &u);
+            to_result(x, lane, i, &u);
         else
             weft_builder_to(b, last ? kept : in_slot(x, x->partial, next, owner, i, &u));
         add_product(x, &u);
@@ -272,7 +289,7 @@ static void add_nodes(across *x)
         int lane = weft_two_level_unit_lane(t, t->me, i);
 
         weft_gemm_open(gen, lane, WEFT_TASK_REDUCE, true, false);
-        to_result(x, i, &u);
+        to_result(x, lane, i, &u);
         for (int node = 0; node < t->nodes; node++)
             weft_builder_from(b, node == mine ? in_slot(x, x->own, t->me, 0, i, &u)
                                               : in_slot(x, x->inbox, t->me, inbox_slot(mine, node), i, &u));
@@ -332,14 +349,14 @@ static void multiply_own(across *x)
         int lane = weft_two_level_unit_lane(&x->t, gen->me, i);
 
         weft_gemm_open(gen, lane, WEFT_TASK_GEMM, true, false);
-        to_result(x, i, &u);
+        to_result(x, lane, i, &u);
         add_product(x, &u);
         tell_of_result(x, lane);
         weft_gemm_close(gen, true, u.batch, u.d_rows, u.d_cols);
     }
 }
 
-/* What the others have left, in the order in which they finish it. */
+/* What the others of the one node have left, in the order in which they finish it. */
 static void fetch_results(across *x)
 {
     weft_gemm_gen *gen = &x->gen;
@@ -367,6 +384,7 @@ void weft_generate_two_level_gemm(weft_builder *builder)
                 .tile_m = p->tuning.tile_m,
                 .tile_n = p->tuning.tile_n,
                 .grain_n = p->tuning.grain_n};
+    bool leaves = p->tuning.staged && !builder->domain;
 
     if (x.op == WEFT_OP_GEMM_AR)
         x.tile_n = weft_stream_k_width(p, p->n, 2 * (int64_t)builder->world);
@@ -378,15 +396,26 @@ void weft_generate_two_level_gemm(weft_builder *builder)
     weft_gemm_declare_packed(&x.gen);
     if (x.op != WEFT_OP_GEMM_AS)
         declare_sums(&x);
-    if (p->tuning.staged) {
+    if (leaves) {
         weft_gemm_declare_copiers(&x.gen);
         x.left = weft_builder_signals(builder, builder->world * x.most);
+    } else if (p->tuning.staged) {
+        x.results =
+            weft_builder_operand(builder, (weft_operand){.name = "results",
+                                                         .place = WEFT_PLACE_STAGING,
+                                                         .dtype = p->d_dtype,
+                                                         .rows = builder->world * x.most * x.slot_rows,
+                                                         .cols = x.slot_cols,
+                                                         .batch = 1});
     }
     x.arrived = weft_builder_signals(builder, x.gen.lanes);
-    x.t = weft_two_level_begin(
-        builder,
-        (weft_two_level_map){
-            .units = units, .turn = turn, .origin = origin, .result = result, .stored = true, .context = &x});
+    x.t = weft_two_level_begin(builder, (weft_two_level_map){.units = units,
+                                                             .turn = turn,
+                                                             .origin = origin,
+                                                             .result = result,
+                                                             .shared = x.results ? shared : NULL,
+                                                             .stored = !x.results,
+                                                             .context = &x});
     if (!builder->failed) {
         weft_gemm_pack(&x.gen);
         if (x.op == WEFT_OP_GEMM_AS)
@@ -394,7 +423,7 @@ void weft_generate_two_level_gemm(weft_builder *builder)
         else
             sum(&x);
         x.t.sums = true;
-        if (p->tuning.staged)
+        if (leaves)
             fetch_results(&x);
         else if (x.op != WEFT_OP_GEMM_RS)
             weft_two_level_spread(&x.t);

@@ -129,7 +129,7 @@ static uint32_t touched_by_collective(const weft_problem *p)
                        (p->schedule == WEFT_SCHEDULE_TWO_SHOT && p->tuning.sums_stay)
                    ? send
                    : send | recv;
-    if (p->op == WEFT_OP_BROADCAST && p->schedule == WEFT_SCHEDULE_TWO_LEVEL)
+    if ((p->op == WEFT_OP_BROADCAST || p->op == WEFT_OP_ALL_GATHER) && p->schedule == WEFT_SCHEDULE_TWO_LEVEL)
         return send | recv;
     if (p->schedule != WEFT_SCHEDULE_PUSH)
         return send;

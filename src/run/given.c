@@ -89,7 +89,8 @@ static uint32_t avoidable(const weft_plan *plan)
 {
     const weft_plan_part *part = &plan->part;
 
-    if (plan->loaded || part->world == 1 || part->domain || !weft_problem_can_be_staged(&part->problem))
+    if (plan->loaded || part->world == 1 ||
+        !weft_plan_can_be_staged(&part->problem, part->domain, part->world))
         return 0;
     return weft_user_operands_touched(&part->problem);
 }

@@ -31,7 +31,7 @@ static weft_status make_staged(weft_plan *plan)
     if (weft_backend_of(plan->group)->reach && staged.op >= WEFT_OP_ALL_REDUCE)
         staged.tuning = plan->asked.tuning; /* it chooses lanes and chunks for such plans */
     staged.tuning.staged = 1;
-    if (staged.op >= WEFT_OP_ALL_REDUCE) {
+    if (staged.op >= WEFT_OP_ALL_REDUCE && !plan->part.domain) { /* over nodes a chunk is a message */
         int64_t bytes = CHUNKS_BYTES / plan->group->size / CHUNK_STEP * CHUNK_STEP;
         int64_t chunk =
             (bytes > CHUNK_BYTES_MIN ? bytes : CHUNK_BYTES_MIN) / (int64_t)weft_dtype_size(staged.dtype);

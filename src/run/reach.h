@@ -4,9 +4,9 @@
  * ranks must run the same one, and each knows only where its own operands lie. On CPUs they tell each other
  * in every run, so that the next run of the operation is right for all; before the first they meet for it. In
  * a run that comes as a surprise, operands pass through symmetric memory as a whole (cpu/operands.h); so do
- * those too small to be worth chunks, packed weights, and those of plans from files and of nodes with several
- * ranks. What ranks of other nodes send lands where the receiver says (weft_given_lands), so that ranks alone
- * on their nodes need neither.
+ * those too small to be worth chunks, packed weights, those of plans from files, and over nodes those of
+ * collectives that are lowered. What ranks of other nodes send lands where the receiver says
+ * (weft_given_lands), so that ranks alone on their nodes need neither.
  * A backend that meets for new operands says by itself what they told (`reach` of its table).
  */
 #ifndef WEFT_RUN_REACH_H

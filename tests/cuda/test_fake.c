@@ -546,6 +546,7 @@ static void test_what_is_staged(void)
     } cases[] = {{WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 16384, 1},
                  {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 4096, 0},
                  {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 16384, 1},
+                 {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_TWO_LEVEL, 16384, 0},
                  {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 4096, 1},
                  {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1024, 0},
                  {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, 4096, 0},

@@ -352,6 +352,51 @@ static void check_products(weft_group *group)
         }
 }
 
+/* Operands of nobody's reach that are large enough are staged by the plan: none is copied as a whole. */
+static void check_staged(weft_group *group)
+{
+    static const struct {
+        weft_op op;
+        weft_schedule schedule;
+        int64_t m, n, k;
+    } kinds[] = {
+        {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_AUTO, 0, 0, 0},
+        {WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_AUTO, 0, 0, 0},
+        {WEFT_OP_REDUCE_SCATTER, WEFT_SCHEDULE_AUTO, 0, 0, 0},
+        {WEFT_OP_ALL_TO_ALL, WEFT_SCHEDULE_AUTO, 0, 0, 0},
+        {WEFT_OP_ALL_TO_ALL, WEFT_SCHEDULE_TWO_LEVEL, 0, 0, 0},
+        {WEFT_OP_BROADCAST, WEFT_SCHEDULE_AUTO, 0, 0, 0},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, 335, 8, 1100},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 335, 8, 1100},
+        {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_AUTO, 270, 260, 10},
+        {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_AUTO, 270, 260, 10},
+    };
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        tp_case t = {.seed = 5 + i, .integers = true};
+        weft_problem *p = &t.problem;
+
+        weft_problem_init(p, kinds[i].op);
+        p->schedule = kinds[i].schedule;
+        p->m = kinds[i].m;
+        p->n = kinds[i].n;
+        p->k = kinds[i].k;
+        p->l = 1;
+        p->d_dtype = WEFT_F32;
+        if (kinds[i].op < WEFT_OP_ALL_REDUCE) {
+            check_product(group, &t);
+        } else {
+            p->count = 70001;
+            p->root = weft_size(group) - 1;
+            p->tuning.tile_n = 9000;
+            check_collective(group, p, false, false);
+            if (p->op == WEFT_OP_ALL_REDUCE)
+                check_collective(group, p, false, true);
+        }
+        CHECK_INT(weft_symm_own_size(group), 0);
+    }
+}
+
 static void be_well(int rank, void *argument)
 {
     weft_group *group = NULL, *sub = NULL;
@@ -363,6 +408,7 @@ static void be_well(int rank, void *argument)
         return;
     }
     rank = weft_rank(group);
+    check_staged(group);
     check_calls(group);
     check_counted(group);
     check_collectives(group, ONCE_IN_TWO);

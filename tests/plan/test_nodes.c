@@ -96,7 +96,8 @@ static void every_partition(const interpret_kind *kind)
                                     .tuning.chunk_k = workers == 3 ? 2 : 0,
                                     .tuning.raster = workers == 3 ? 2 : 0,
                                     .tuning.sums_stay = workers == 3,
-                                    .tuning.exchange = workers - 1};
+                                    .tuning.exchange = workers - 1,
+                                    .tuning.staged = (int)(i + (size_t)workers / 2) % 2};
 
             check_right(&problem, partitions[i], worlds[i], i + 1);
         }

@@ -358,6 +358,15 @@ static bool leaves_sums(const weft_problem *p, const weft_tuning *t)
     return p->op == WEFT_OP_GEMM_AR && t->exchange == 3;
 }
 
+/* Of other products what peers cannot reach is copied whole: a collective beside the product moves it, or
+ * compute lanes would have to copy, which they do not between products. */
+static bool has_chunks(const weft_problem *p, weft_schedule schedule, const weft_tuning *t)
+{
+    if (schedule == WEFT_SCHEDULE_UNFUSED)
+        return leaves_sums(p, t);
+    return p->op != WEFT_OP_AG_GEMM || schedule != WEFT_SCHEDULE_TWO_LEVEL;
+}
+
 static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
 {
     weft_tuning t = begin_tuning(p, b, m);
@@ -368,7 +377,7 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
          fetches = b->world > 1 && (gathers || ring || (!unfused && p->tuning.staged));
 
     t.library = m->library;
-    t.staged = p->tuning.staged && (!unfused || leaves_sums(p, &t)); /* of others it is copied whole */
+    t.staged = p->tuning.staged && has_chunks(p, m->schedule, &t);
     if (!t.tile_m)
         t.tile_m = b->hopper ? WEFT_CUDA_TILE_M : ANY_M;
     /* the copy engine adds in memory: the crews need not read what they add to */
@@ -560,8 +569,10 @@ bool weft_cuda_chunks_pay(const weft_cuda_basis *b, const weft_problem *p)
     bool product = p->op < WEFT_OP_ALL_REDUCE,
          large = product && touched_bytes(p, b->world) >= STAGED_OPERAND;
 
+    if (product && !has_chunks(p, p->schedule, &p->tuning))
+        return false;
     if (product && p->schedule == WEFT_SCHEDULE_UNFUSED)
-        return leaves_sums(p, &p->tuning) && (b->whole || large);
+        return b->whole || large;
     if (product && p->op == WEFT_OP_GEMM_AR)
         return b->whole || p->schedule != WEFT_SCHEDULE_TWO_LEVEL || b->world == 2;
     if (product)
