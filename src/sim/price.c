@@ -8,11 +8,12 @@
  *        lane's units in whole waves. It takes the longer of arithmetic and memory traffic. On a CPU a
  *        lane is a core: packing A (and B where it is not packed yet) and writing the result are added to
  *        the arithmetic, which overlaps with nothing on a core; streaming a packed B that exceeds the
- *        arithmetic is the bound for few rows.
- * COPY   Bytes over the rate. On a GPU the bytes of a peer are a transfer over links.
- * REDUCE Bytes of all sources over the rate of adding.
- * ENTER  On a GPU, of a collective, `enter_us`: that lanes of a kernel meet to enter and to be done.
- * EXIT   Costs nothing of its own beyond flags and waits.
+ *        arithmetic is the bound for few rows. Few rows leave their sums for an epilogue, which many rows
+ * have in registers; a B that no cache has is waited for where the arithmetic is too fast to hide it; and
+ * lines that a peer has read are asked back before they are written. COPY   Bytes over the rate. On a GPU the
+ * bytes of a peer are a transfer over links. REDUCE Bytes of all sources over the rate of adding. ENTER  On a
+ * GPU, of a collective, `enter_us`: that lanes of a kernel meet to enter and to be done. EXIT   Costs nothing
+ * of its own beyond flags and waits.
  */
 #include "sim/model.h"
 #include "core/dtype.h"
@@ -22,6 +23,8 @@
 
 #include <math.h>
 #include <string.h>
+
+enum { PAGE_BYTES = 4096 };
 
 typedef struct traffic {
     double local, remote; /* bytes */
@@ -93,13 +96,50 @@ static double padded(int64_t value, int64_t step)
     return (double)weft_round_up(value, step);
 }
 
+static bool is_shared(const model_products *products, uint32_t operand)
+{
+    return operand < 64 && products->shared >> operand & 1;
+}
+
+/* How much memory a CPU's rank works in, and what of it peers read: ranks do alike, so what this one reads of
+ * them they read of it. */
+static void count_operands(const weft_plan_part *part, model_products *products)
+{
+    double read = 0, stored = 0;
+
+    for (uint32_t i = 0; i < part->operand_count; i++) {
+        bool laid_out = part->operands[i].role == WEFT_ROLE_B && part->problem.b_form == WEFT_B_PLAIN;
+
+        products->set += instance_bytes(part, i, part->rank) / (laid_out ? 1 : 2);
+    }
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_region *regions = weft_task_regions(part, task);
+
+        for (uint32_t r = task->destinations; r < task->region_count; r++)
+            if (regions[r].rank != part->rank && regions[r].operand < 64) {
+                products->shared |= (uint64_t)1 << regions[r].operand;
+                read += region_bytes(part, &regions[r]);
+            }
+    }
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_region *d = weft_task_regions(part, &part->tasks[i]);
+
+        if (part->tasks[i].kind == WEFT_TASK_GEMM && is_shared(products, d->operand))
+            stored += region_bytes(part, d);
+    }
+    products->share = fmin(1, read / fmax(1, stored));
+}
+
 model_products model_products_of(const model *m, const weft_plan_part *part)
 {
     model_products products = {.reuse = 1, .idle = 1};
     double named = 0, once = 0, tiles = 0;
 
-    if (m->machine->kind != WEFT_MACHINE_GPU)
+    if (m->machine->kind != WEFT_MACHINE_GPU) {
+        count_operands(part, &products);
         return products;
+    }
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
 
@@ -209,15 +249,46 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
     return fmax(compute, memory);
 }
 
-/* Finishing a tile of results on a core: epilogue, conversion and stores, or the memory they go to. */
-static double cpu_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d)
+/* Finishing a tile of results on a core: epilogue, conversion and stores, or the memory they go to. `wait`:
+ * the sums have been in memory. */
+static double cpu_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d, bool wait)
 {
     const weft_machine *machine = m->machine;
+    weft_dtype dtype = part->operands[d->operand].dtype;
     double elements = (double)d->rows * (double)d->cols, bytes = region_bytes(part, d);
     double store =
         bytes / weft_curve_rate(&machine->copy_own, instance_bytes(part, d->operand, d->rank), m->all);
+    double each =
+        wait && machine->epilogue_ns[dtype] > 0 ? machine->epilogue_ns[dtype] : machine->finish_ns[dtype];
 
-    return fmax(elements * machine->finish_ns[part->operands[d->operand].dtype], store);
+    return fmax(elements * each, store);
+}
+
+/* Whether the sums of a product that leaves them in D go there by an epilogue of their own. */
+static bool sums_wait(const weft_plan_part *part, weft_dtype dtype, const weft_region *d)
+{
+    return part->operands[d->operand].dtype != weft_dtype_accumulator(dtype) &&
+           (d->rows <= WEFT_GEMM_STREAM_ROWS || !weft_problem_only_rounds(&part->problem));
+}
+
+/* Whether a core's cache still has a packed B: what is packed in the run it read and wrote just before. */
+static bool b_stays(const model *m, const weft_plan_part *part, const model_products *products,
+                    uint32_t operand)
+{
+    double bytes = part->problem.b_form == WEFT_B_PACK_IN_RUN ? instance_bytes(part, operand, part->rank)
+                                                              : products->set;
+
+    return 2 * bytes <= m->machine->cache_bytes;
+}
+
+/* Laying out B: as fast as a core can, and as B and what it becomes come and go. */
+static double cpu_pack_b_gbs(const model *m, const model_products *products, weft_dtype dtype)
+{
+    const weft_machine *machine = m->machine;
+
+    return machine->cache_bytes > 0
+               ? fmin(machine->pack_b_gbs[dtype], weft_curve_rate(&machine->copy_own, products->set, m->all))
+               : machine->pack_b_gbs[dtype];
 }
 
 /* Whether the lane's last task multiplied by the same of B. */
@@ -238,26 +309,31 @@ static int64_t step_of(const int64_t *of_types, int64_t of_all, weft_dtype dtype
 }
 
 static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_task *task,
-                          double read_bytes, double gflops, uint8_t *bound)
+                          const model_products *products, double read_bytes, uint8_t *bound)
 {
     const weft_machine *machine = m->machine;
     weft_task_roles roles = weft_task_roles_of(task);
     const weft_region *d = weft_task_regions(part, task), *a = &d[roles.a], *b = &d[roles.b];
     weft_dtype dtype = part->operands[a->operand].dtype;
+    bool few = a->rows <= WEFT_GEMM_STREAM_ROWS && machine->gflops_few[dtype] > 0;
+    double gflops = few ? machine->gflops_few[dtype] : machine->gflops[dtype];
     int64_t cols = b->cols * weft_operand_width(&part->operands[b->operand]);
     double b_bytes = region_bytes(part, b), element = (double)weft_dtype_size(dtype);
     weft_gemm_steps steps = {.mr = (int)step_of(machine->type_step_m, machine->step_m, dtype),
                              .nr = (int)step_of(machine->type_step_n, machine->step_n, dtype),
                              .k_step = (int)step_of(machine->type_step_k, machine->step_k, dtype)};
-    weft_gemm_rates rates = {.multiply = 2 / gflops,
-                             .pack_a = element / machine->pack_a_gbs[dtype],
-                             .pack_b = element / machine->pack_b_gbs[dtype],
-                             .stream_b = element / machine->stream_gbs[dtype]};
+    weft_gemm_rates rates = {
+        .multiply = 2 / gflops,
+        .pack_a = element / machine->pack_a_gbs[dtype],
+        .pack_b = element / cpu_pack_b_gbs(m, products, dtype),
+        .stream_b = b_stays(m, part, products, b->operand) ? 0 : element / machine->stream_gbs[dtype]};
     weft_gemm_cost cost = weft_gemm_cost_of(
         &rates, &steps, a->rows, cols, a->cols,
         weft_gemm_b_of(a->rows, steps.mr, part->operands[b->operand].packed, has_b(part, task, b), b_bytes));
     double move = cost.packing;
 
+    if (cost.stream > 0 && a->rows > WEFT_GEMM_STREAM_ROWS && machine->load_b_gbs[dtype] > 0)
+        cost.arithmetic += b_bytes / machine->load_b_gbs[dtype];
     *bound = cost.stream > cost.arithmetic ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     if (roles.acc >= 0) {
         double acc_bytes = region_bytes(part, &d[roles.acc]);
@@ -276,7 +352,10 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
             (machine->twice_gbs[dtype] > 0
                  ? machine->twice_gbs[dtype]
                  : weft_curve_rate(&machine->copy_push, instance_bytes(part, d->operand, d->rank), m->all));
-    return fmax(cost.arithmetic, cost.stream) + move + cpu_finish_ns(m, part, d);
+    if (machine->shared_gbs[dtype] > 0 && (d->rank != part->rank || is_shared(products, d->operand)))
+        move += region_bytes(part, d) * (d->rank != part->rank ? 1 : products->share) /
+                machine->shared_gbs[dtype];
+    return fmax(cost.arithmetic, cost.stream) + move + cpu_finish_ns(m, part, d, sums_wait(part, dtype, d));
 }
 
 static bool same_place(const weft_region *one, const weft_region *other)
@@ -320,7 +399,7 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
         out->work_ns =
             (float)gpu_gemm_ns(m, products, regions->rows, regions->cols, a->cols, &bytes, gflops, out);
     } else {
-        out->work_ns = (float)cpu_gemm_ns(m, part, task, read.local + read.remote, gflops, &out->bound);
+        out->work_ns = (float)cpu_gemm_ns(m, part, task, products, read.local + read.remote, &out->bound);
     }
     out->work_ns += out->overhead_ns;
     return WEFT_OK;
@@ -352,9 +431,20 @@ static bool is_multicast(const model *m, const weft_plan_part *part, const weft_
            part->problem.schedule == WEFT_SCHEDULE_MULTIMEM && task->kind == WEFT_TASK_REDUCE;
 }
 
+/* Whether rows of what is read go on, within a page, with what its owner writes meanwhile: fetching ahead
+ * takes those lines from it. */
+static bool is_part_of_rows(const weft_plan_part *part, const weft_region *from)
+{
+    const weft_operand *operand = &part->operands[from->operand];
+    int64_t bytes = from->cols * weft_operand_width(operand) * (int64_t)weft_dtype_size(operand->dtype);
+
+    return from->rows > 1 && bytes < PAGE_BYTES &&
+           from->cols < weft_operand_cols(operand, part->world, from->rank);
+}
+
 /* Nanoseconds of moving (and adding) on a core: rates depend on caches, and on who touches the same lines. */
-static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft_task *task, traffic from,
-                          traffic to)
+static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft_task *task,
+                          const model_products *products, traffic from, traffic to)
 {
     const weft_machine *machine = m->machine;
     const weft_region *regions = weft_task_regions(part, task);
@@ -367,21 +457,25 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
                                                   : &machine->copy_own;
 
         if (part->operands[regions->operand].packed)
-            return bytes / machine->pack_b_gbs[dtype];
-        return bytes / weft_curve_rate(curve, set, m->all);
+            return bytes / cpu_pack_b_gbs(m, products, dtype);
+        rate = weft_curve_rate(curve, set, m->all);
+        if (from.remote > 0 && machine->parts_gbs > 0 && is_part_of_rows(part, &regions[task->destinations]))
+            rate = fmin(rate, machine->parts_gbs);
+        return bytes / rate;
     }
     rate = weft_curve_rate(
         machine->reduce[dtype].count ? &machine->reduce[dtype] : &machine->reduce[WEFT_F32], set, m->all);
     if (part->problem.schedule == WEFT_SCHEDULE_ONE_SHOT && from.remote > 0)
         rate = fmin(rate, weft_curve_rate(&machine->reduce_shared, set, m->all));
     if (task->flags & WEFT_TASK_EPILOGUE)
-        bytes += rate * cpu_finish_ns(m, part, regions);
+        bytes += rate * cpu_finish_ns(m, part, regions, part->operands[regions->operand].dtype != dtype);
     /* Stores to further destinations ride along with the loads: about half of a copy. */
     return bytes / rate + 0.5 * (task->destinations - 1) * region_bytes(part, regions) /
                               weft_curve_rate(&machine->copy_push, set, m->all);
 }
 
-static void price_move(model *m, const weft_plan_part *part, const weft_task *task, model_task *out)
+static void price_move(model *m, const weft_plan_part *part, const weft_task *task,
+                       const model_products *products, model_task *out)
 {
     const weft_machine *machine = m->machine;
     const weft_region *regions = weft_task_regions(part, task);
@@ -412,7 +506,7 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
         out->stores_ns = (float)(1e3 * machine->link_us);
     out->work_ns = out->overhead_ns;
     if (machine->kind == WEFT_MACHINE_CPU) {
-        out->work_ns += (float)cpu_move_ns(m, part, task, from, to);
+        out->work_ns += (float)cpu_move_ns(m, part, task, products, from, to);
     } else if (!far || reduces) { /* what passes a link is slower than memory */
         double bytes = from.local + to.local;
         bool engine = part->lanes[task->lane].kind == WEFT_LANE_COPY;
@@ -430,7 +524,7 @@ weft_status model_price(model *m, const weft_plan_part *part, const weft_task *t
         return price_gemm(m, part, task, products, out, error);
     case WEFT_TASK_COPY:
     case WEFT_TASK_REDUCE:
-        price_move(m, part, task, out);
+        price_move(m, part, task, products, out);
         return WEFT_OK;
     case WEFT_TASK_ENTER:
         out->event = WEFT_EVENT_ENTER;

@@ -8,8 +8,10 @@
 #include "core/cpu.h"
 #include "core/dtype.h"
 #include "core/place.h"
+#include "core/topo.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -47,8 +49,7 @@ static void put_products(FILE *file, const weft_machine *m, const calibrate_spre
 {
     for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
         if (m->gflops[type] > 0)
-            fprintf(file,
-                    "gflops %s %.4g # measured, each of all cores; the middle of five rounds, +- %.0f %%\n",
+            fprintf(file, "gflops %s %.4g # measured, each of all cores; rounds differ by +- %.0f %%\n",
                     weft_dtype_name((weft_dtype)type), m->gflops[type], 50 * spread->of[type]);
 }
 
@@ -67,6 +68,12 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_type(file, "twice_gbs", m->twice_gbs);
     put_type(file, "stream_gbs", m->stream_gbs);
     put_type(file, "finish_ns", m->finish_ns);
+    put_type(file, "gflops_few", m->gflops_few);
+    put_type(file, "epilogue_ns", m->epilogue_ns);
+    put_type(file, "load_b_gbs", m->load_b_gbs);
+    put_type(file, "shared_gbs", m->shared_gbs);
+    fprintf(file, "cache_bytes %.0f # of a core, as the system says\n", m->cache_bytes);
+    fprintf(file, "parts_gbs %.4g # measured, each of all cores\n", m->parts_gbs);
     fprintf(file, "step_m %lld # as float32\nstep_n %lld # as float32\n", (long long)m->step_m,
             (long long)m->step_n);
     put_steps(file, "type_step_m", m->type_step_m);
@@ -209,6 +216,7 @@ static int measure_cpu(int cores, weft_machine *machine, calibrate_spread *sprea
 {
     *machine = (weft_machine){.kind = WEFT_MACHINE_CPU, .nodes = 1, .step_m = 1, .step_n = 1, .step_k = 1};
     machine->units = cores;
+    machine->cache_bytes = fmax(0, (double)weft_topo_cache_bytes(2));
     if (cores > CALIBRATE_MOST_CORES)
         cores = CALIBRATE_MOST_CORES;
     say("copying and adding");

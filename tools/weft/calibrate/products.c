@@ -1,10 +1,11 @@
 /*
  * Products, through the engine's tiles, on all cores at once. A wide and a narrow product of the same rows
- * tell arithmetic and the packing of A apart, a short one what a result costs; filling a packed B and a
- * product of one row give the rest.
+ * tell arithmetic and the packing of A apart, a short one what a result costs; the same of few rows, which
+ * have loops of their own; one with a B that no cache holds; filling a packed B; and a product of one row.
  *
  * Rates are differences of times, and a machine that is slower for a second would make nonsense of them: all
- * is measured in rounds, each of which has every time, and what counts is the median of each rate over them.
+ * times are taken in turn, in rounds, and of each counts the least, of rounds in which cores were their own
+ * where there are any: others who use the machine can only add to it.
  */
 #include "calibrate/calibrate.h"
 
@@ -12,14 +13,41 @@
 #include "gemm/gemm.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Products of about a millisecond: a longer one would be cut by other processes of the machine. */
-enum { WIDE = 384, STREAM_K = 4096, STREAM_N = 1024, SHORTER = 8, ROUNDS = 5 };
+/* Products that stay in a core's cache, of about a millisecond at most: a longer one would be cut by other
+ * processes of the machine. */
+enum {
+    WIDE = 384,
+    DEEP = 512,
+    STREAM_K = 4096,
+    STREAM_N = 1024,
+    SHORTER = 8,
+    CACHE_LINE = 64,
+    ROUNDS = 5,
+    MOST_ROUNDS = 10
+};
 
-static const double SECONDS = 0.05; /* of a time, in a round */
+static const double SECONDS = 0.04; /* of a time, in a round */
+
+/* What is timed. */
+typedef enum product_time {
+    TIME_WIDE,
+    TIME_NARROW,
+    TIME_SHORT,
+    TIME_FEW, /* rows */
+    TIME_FEW_SHORT,
+    TIME_LARGE_B,
+    TIME_ROW,
+    TIME_PACK,
+    TIME_ROUNDED, /* as TIME_SHORT, int8: sums in int32 rounded back to it */
+    TIME_ACC,     /* as TIME_SHORT, from sums that the other core left */
+    TIME_TWICE,   /* results that the other core gets too */
+    TIME_OWN,     /* between TIME_SHORT and TIME_WIDE; */
+    TIME_SHARED,  /* the same, results in lines that the other core has read */
+    TIMES
+} product_time;
 
 typedef struct product_test {
     const weft_binding *bind;
@@ -27,7 +55,7 @@ typedef struct product_test {
     weft_dtype dtype, d_dtype;
     int64_t m, n, k;
     char *acc[CALIBRATE_MOST_CORES]; /* sums of each rank's tile that another core wrote; NULL = zeros */
-    bool from_acc, twice;
+    product_time time;
     char *a, *b, *d[CALIBRATE_MOST_CORES], *packed[CALIBRATE_MOST_CORES], *workspace[CALIBRATE_MOST_CORES];
 } product_test;
 
@@ -46,7 +74,7 @@ static void multiply(void *arg, int rank)
     tile.d_dtype = t->d_dtype;
     tile.d[0] = t->d[rank];
     tile.d_ld[0] = t->n;
-    if (t->from_acc) { /* as plans hand them on */
+    if (t->time == TIME_ACC) { /* as plans hand them on */
         int order = weft_gemm_order(t->bind, t->m, t->k, false);
 
         tile.acc = t->acc[rank];
@@ -54,7 +82,7 @@ static void multiply(void *arg, int rank)
         tile.acc_in_order = order > 0;
         tile.order = order > 0 ? order : 1;
     }
-    if (t->twice) {
+    if (t->time == TIME_TWICE) {
         tile.d_count = 2;
         tile.d[1] = t->acc[(rank + 1) % t->cores];
         tile.d_ld[1] = t->n;
@@ -71,13 +99,15 @@ static void leave_sums(void *arg, int rank, int iteration)
     memset(t->acc[(rank + 1) % t->cores], 0, (size_t)(t->m * t->n) * 4);
 }
 
-/* A rank's own memory, as if it had used it. */
-static void touch_own(void *arg, int rank, int iteration)
+/* The results of the next rank. */
+static void read_results(void *arg, int rank, int iteration)
 {
     product_test *t = arg;
+    const volatile char *d = t->d[(rank + 1) % t->cores];
 
     (void)iteration;
-    memset(t->acc[rank], 0, (size_t)(t->m * t->n) * 4);
+    for (int64_t at = 0; at < t->m * t->n * (int64_t)weft_dtype_size(t->d_dtype); at += CACHE_LINE)
+        (void)d[at];
 }
 
 static void pack(void *arg, int rank)
@@ -90,80 +120,89 @@ static void pack(void *arg, int rank)
 
 static void pack_first(void *arg, int rank, int iteration)
 {
+    product_test *t = arg;
+
     if (iteration == 0)
         pack(arg, rank);
+    if (t->time == TIME_ACC)
+        leave_sums(arg, rank, iteration);
+    if (t->time == TIME_SHARED)
+        read_results(arg, rank, iteration);
 }
 
-static double time_of(product_test *t, int cores, int64_t m, int64_t n, int64_t k, void (*work)(void *, int))
+/* Rows of whole micro-tiles that count as few. */
+static int64_t few_rows(const weft_gemm_steps *steps)
 {
-    calibrate_job job = {.arg = t,
-                         .prepare = work == multiply ? pack_first : NULL,
-                         .work = work,
-                         .workers = cores,
-                         .seconds = SECONDS,
-                         .quantile = 0.1};
-
-    t->m = m;
-    t->n = n;
-    t->k = k;
-    return calibrate_time(cores, &job);
+    return WEFT_GEMM_STREAM_ROWS / steps->mr * steps->mr;
 }
 
-/* What a product takes longer for with *flag set: `bytes` of sums or results, in bytes per nanosecond. */
-static double longer_rate(product_test *t, int cores, bool *flag, void (*prepare)(void *, int, int),
-                          double bytes)
+static int64_t deep(const weft_gemm_steps *steps)
 {
+    return steps->k_tile < DEEP ? steps->k_tile : DEEP;
+}
+
+static double time_of(product_test *t, int cores, product_time time)
+{
+    weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
     calibrate_job job = {.arg = t,
-                         .prepare = prepare,
-                         .work = multiply,
+                         .prepare = time == TIME_PACK ? NULL : pack_first,
+                         .work = time == TIME_PACK ? pack : multiply,
                          .workers = cores,
                          .seconds = SECONDS,
                          .quantile = 0.25};
-    double without = calibrate_time(cores, &job), with;
+    bool large = time == TIME_LARGE_B || time == TIME_ROW, few = time == TIME_FEW || time == TIME_FEW_SHORT;
+    bool whole = time == TIME_WIDE || time == TIME_NARROW || time == TIME_FEW || time == TIME_PACK;
+    bool middle = time == TIME_OWN || time == TIME_SHARED;
 
-    *flag = true;
-    with = calibrate_time(cores, &job);
-    *flag = false;
-    return bytes / fmax(with - without, bytes / 128);
+    t->time = time;
+    t->m = time == TIME_ROW ? 1 : few ? few_rows(&steps) : steps.m_tile;
+    t->n = large ? STREAM_N : time == TIME_NARROW ? 2 * steps.nr : WIDE;
+    t->k = large ? STREAM_K : whole ? deep(&steps) : deep(&steps) / (middle ? SHORTER / 2 : SHORTER);
+    t->d_dtype = time == TIME_ROUNDED ? t->dtype : weft_dtype_result(t->dtype);
+    return calibrate_time(cores, &job);
 }
 
-/* Short products of as many columns as show it: from sums that the other core left, and with results that the
- * other core gets too. */
-static void measure_handing_on(product_test *t, int cores, int64_t m, int64_t k, weft_machine *machine)
+/* Bytes per nanosecond that make `longer` of nanoseconds; noise can make the difference vanish, and nothing
+ * is faster than `most`. */
+static double rate_of(double bytes, double longer, double most)
 {
-    double elements = (double)m * STREAM_N;
-
-    time_of(t, cores, m, STREAM_N, k, pack); /* for this k and n */
-    machine->acc_gbs[t->dtype] = longer_rate(t, cores, &t->from_acc, leave_sums, elements * 4);
-    machine->twice_gbs[t->dtype] =
-        longer_rate(t, cores, &t->twice, touch_own, elements * (double)weft_dtype_size(t->d_dtype));
+    return bytes / fmax(longer, bytes / most);
 }
 
-static void measure_round(product_test *t, int cores, weft_machine *machine)
+/* The rates of a type from its times. */
+static void settle(const product_test *t, const double *times, weft_machine *machine)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
-    int64_t m = steps.m_tile, k = steps.k_tile, few = 2 * (int64_t)steps.nr; /* whole micro-tiles */
-    double element = (double)weft_dtype_size(t->dtype), a_bytes = (double)(m * k) * element;
-    double wide = time_of(t, cores, m, WIDE, k, multiply), narrow = time_of(t, cores, m, few, k, multiply);
-    double column = (wide - narrow) / (double)(WIDE - few), rows = narrow - (double)few * column;
-    double shorter = time_of(t, cores, m, WIDE, k / SHORTER, multiply);
-    double finish = shorter - (wide - shorter) / (SHORTER - 1); /* what is left without k */
-    double row = time_of(t, cores, 1, STREAM_N, STREAM_K, multiply);
+    weft_dtype dtype = t->dtype, d_dtype = weft_dtype_result(dtype);
+    double m = steps.m_tile, k = (double)deep(&steps), narrow = 2.0 * steps.nr,
+           few = (double)few_rows(&steps);
+    double element = (double)weft_dtype_size(dtype), result = (double)weft_dtype_size(d_dtype);
+    double column = (times[TIME_WIDE] - times[TIME_NARROW]) / (WIDE - narrow);
+    double rows = times[TIME_NARROW] - narrow * column;
+    /* What is left without k; and of few rows. */
+    double finish = times[TIME_SHORT] - (times[TIME_WIDE] - times[TIME_SHORT]) / (SHORTER - 1);
+    double of_k = (times[TIME_FEW] - times[TIME_FEW_SHORT]) * SHORTER / (SHORTER - 1);
+    double finish_few = times[TIME_FEW] - of_k, in_cache;
 
-    machine->finish_ns[t->d_dtype] = fmax(0.02, finish / (double)(m * WIDE));
-    if (t->d_dtype != t->dtype) { /* int8, summed in int32: what rounding back to int8 adds */
-        t->d_dtype = t->dtype;
-        machine->finish_ns[t->dtype] =
-            machine->finish_ns[WEFT_I32] +
-            fmax(0, time_of(t, cores, m, WIDE, k / SHORTER, multiply) - shorter) / (double)(m * WIDE);
-    }
-    column -= finish / WIDE;
-    machine->gflops[t->dtype] = 2.0 * (double)(m * k) / column;
-    /* Noise can make the difference vanish; packing is never faster than copying in a cache. */
-    machine->pack_a_gbs[t->dtype] = a_bytes / (rows > a_bytes / 32 ? rows : a_bytes / 32);
-    machine->pack_b_gbs[t->dtype] = (double)(WIDE * k) * element / time_of(t, cores, m, WIDE, k, pack);
-    machine->stream_gbs[t->dtype] = (double)STREAM_N * STREAM_K * element / row;
-    measure_handing_on(t, cores, m, k / SHORTER, machine);
+    column -= fmax(0, finish) / WIDE;
+    machine->finish_ns[d_dtype] = fmax(0.02, finish / (m * WIDE));
+    machine->gflops[dtype] = 2 * m * k / column;
+    machine->pack_a_gbs[dtype] = rate_of(m * k * element, rows, 32);
+    of_k -= few * k * element / machine->pack_a_gbs[dtype];
+    machine->gflops_few[dtype] = fmin(2 * few * k * WIDE / fmax(of_k, 1), machine->gflops[dtype]);
+    if (d_dtype != weft_dtype_accumulator(dtype))
+        machine->epilogue_ns[d_dtype] = fmax(machine->finish_ns[d_dtype], finish_few / (few * WIDE));
+    in_cache = STREAM_N * (column * STREAM_K / k + fmax(0, finish) / WIDE) + fmax(0, rows) * STREAM_K / k;
+    machine->load_b_gbs[dtype] =
+        rate_of((double)STREAM_N * STREAM_K * element, times[TIME_LARGE_B] - in_cache, 128);
+    if (dtype == WEFT_I8)
+        machine->finish_ns[dtype] =
+            machine->finish_ns[d_dtype] + fmax(0, times[TIME_ROUNDED] - times[TIME_SHORT]) / (m * WIDE);
+    machine->pack_b_gbs[dtype] = WIDE * k * element / times[TIME_PACK];
+    machine->stream_gbs[dtype] = (double)STREAM_N * STREAM_K * element / times[TIME_ROW];
+    machine->acc_gbs[dtype] = rate_of(m * WIDE * 4, times[TIME_ACC] - times[TIME_SHORT], 128);
+    machine->twice_gbs[dtype] = rate_of(m * WIDE * result, times[TIME_TWICE] - times[TIME_SHORT], 128);
+    machine->shared_gbs[dtype] = rate_of(m * WIDE * result, times[TIME_SHARED] - times[TIME_OWN], 128);
 }
 
 static int compare(const void *a, const void *b)
@@ -173,43 +212,39 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median of the rounds; how far the middle ones are apart, as a share of it. */
-static double settle(double *values, double *spread)
+/* How far the better half of the rounds is apart, as a share of the best. */
+static double spread_of(double *ns, int count)
 {
-    qsort(values, ROUNDS, sizeof(double), compare);
-    *spread =
-        values[ROUNDS / 2] > 0 ? (values[ROUNDS / 2 + 1] - values[ROUNDS / 2 - 1]) / values[ROUNDS / 2] : 0;
-    return values[ROUNDS / 2];
+    qsort(ns, (size_t)count, sizeof(double), compare);
+    return ns[(count - 1) / 2] / ns[0] - 1;
 }
 
 static void measure_type(product_test *t, int cores, weft_machine *machine, double *spread)
 {
-    static const size_t rates[] = {offsetof(weft_machine, gflops),     offsetof(weft_machine, pack_a_gbs),
-                                   offsetof(weft_machine, pack_b_gbs), offsetof(weft_machine, acc_gbs),
-                                   offsetof(weft_machine, twice_gbs),  offsetof(weft_machine, stream_gbs),
-                                   offsetof(weft_machine, finish_ns)};
     weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
-    weft_dtype sums = t->d_dtype;
-    weft_machine rounds[ROUNDS];
+    double alone[TIMES], any[TIMES], wide[MOST_ROUNDS];
+    bool missing = true; /* a time of cores that were their own */
+    int round = 0;
 
-    for (int i = 0; i < ROUNDS; i++) {
-        rounds[i] = (weft_machine){0};
-        t->d_dtype = sums;
-        measure_round(t, cores, &rounds[i]);
-    }
-    for (size_t r = 0; r < sizeof(rates) / sizeof(rates[0]); r++)
-        for (int type = 0; type < WEFT_MACHINE_DTYPES; type++) {
-            size_t at = rates[r] + (size_t)type * sizeof(double);
-            double values[ROUNDS], apart, median;
+    for (int i = 0; i < TIMES; i++)
+        alone[i] = any[i] = INFINITY;
+    for (; round < (missing ? MOST_ROUNDS : ROUNDS); round++) {
+        missing = false;
+        for (int i = 0; i < TIMES; i++) {
+            double ns = time_of(t, cores, (product_time)i);
 
-            for (int i = 0; i < ROUNDS; i++)
-                memcpy(&values[i], (const char *)&rounds[i] + at, sizeof(double));
-            median = settle(values, &apart);
-            if (median > 0)
-                memcpy((char *)machine + at, &median, sizeof(double));
-            if (r == 0 && median > 0)
-                *spread = apart;
+            any[i] = fmin(any[i], ns);
+            if (!calibrate_company_last())
+                alone[i] = fmin(alone[i], ns);
+            missing |= isinf(alone[i]);
+            if (i == TIME_WIDE)
+                wide[round] = ns;
         }
+    }
+    for (int i = 0; i < TIMES; i++)
+        alone[i] = isinf(alone[i]) ? any[i] : alone[i];
+    settle(t, alone, machine);
+    *spread = spread_of(wide, round);
     if (t->dtype == WEFT_F32) { /* of types that have no kernel of their own */
         machine->step_m = steps.mr;
         machine->step_n = steps.nr;
@@ -245,7 +280,6 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
     t.b = room((size_t)STREAM_N * STREAM_K * 4);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && !status; i++) {
         t.dtype = types[i];
-        t.d_dtype = types[i] == WEFT_I8 ? WEFT_I32 : types[i];
         t.bind = weft_core_binding(core, types[i], false);
         for (int rank = 0; rank < cores; rank++) {
             t.packed[rank] = room(weft_packed_bytes(t.bind, STREAM_K, STREAM_N));
