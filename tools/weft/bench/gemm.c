@@ -453,14 +453,25 @@ static int make_subject(subject *it)
     return 0;
 }
 
-/* Of the contender that runs so; NaN when there is none. */
-static double median_of(const bench_contender *c, int count, int (*run)(void *, int))
+/* The contender that runs so; NULL when there is none. */
+static const bench_contender *running(const bench_contender *c, int count, int (*run)(void *, int))
 {
     for (int i = 0; i < count; i++) {
         if (c[i].run == run)
-            return c[i].stats.median;
+            return &c[i];
     }
-    return NAN;
+    return NULL;
+}
+
+static double median_of(const bench_contender *c)
+{
+    return c ? c->stats.median : NAN;
+}
+
+/* Its time over the product's, of the same iterations: a core may have another pace in the next one. */
+static double over_product(const bench_contender *c)
+{
+    return c ? c->over : NAN;
 }
 
 static void print_row(subject *it, const bench_contender *c, int count)
@@ -469,10 +480,11 @@ static void print_row(subject *it, const bench_contender *c, int count)
     double flops = 2.0 * (double)it->m * (double)it->n * (double)it->k, us = c[0].stats.median;
     double b_bytes = (double)it->n * (double)it->k * (double)weft_dtype_size(it->dtype);
     double gflops = flops / us * 1e-3;
-    double limit = loop_flops(it, loop_of_product(it->bind)) / median_of(c, count, run_ceiling) * 1e-3;
-    double l1 = loop_flops(it, loop_in_l1(it->bind)) / median_of(c, count, run_in_l1) * 1e-3;
-    double read_us = median_of(c, count, run_bandwidth), one_us = median_of(c, count, run_one_thread);
-    double peer_us = median_of(c, count, it->blas ? run_blas : run_torch);
+    double loop = loop_flops(it, loop_of_product(it->bind)),
+           short_loop = loop_flops(it, loop_in_l1(it->bind));
+    const bench_contender *ceiling = running(c, count, run_ceiling), *l1 = running(c, count, run_in_l1);
+    const bench_contender *reads = running(c, count, run_bandwidth), *one = running(c, count, run_one_thread);
+    const bench_contender *peer = running(c, count, it->blas ? run_blas : run_torch);
     bool few = it->m <= FEW_ROWS;
 
     report_text(r, "op", "gemm");
@@ -489,18 +501,18 @@ static void print_row(subject *it, const bench_contender *c, int count)
     report_bool(r, "transb", it->transposed);
     report_time(r, "us", c[0].stats);
     report_real(r, "gflops", gflops);
-    report_real(r, "ceiling_gflops", limit);
-    report_real(r, "of_ceiling", gflops / limit);
-    report_real(r, "l1_gflops", l1);
-    report_real(r, "of_l1", gflops / l1);
+    report_real(r, "ceiling_gflops", loop / median_of(ceiling) * 1e-3);
+    report_real(r, "of_ceiling", flops / loop * over_product(ceiling));
+    report_real(r, "l1_gflops", short_loop / median_of(l1) * 1e-3);
+    report_real(r, "of_l1", flops / short_loop * over_product(l1));
     report_real(r, "gbs", few ? b_bytes / us * 1e-3 : NAN);
-    report_real(r, "memory_gbs", b_bytes / read_us * 1e-3);
-    report_real(r, "of_memory", read_us / us);
-    report_real(r, "one_thread_us", one_us);
-    report_real(r, "thread_speedup", one_us / us);
+    report_real(r, "memory_gbs", b_bytes / median_of(reads) * 1e-3);
+    report_real(r, "of_memory", over_product(reads));
+    report_real(r, "one_thread_us", median_of(one));
+    report_real(r, "thread_speedup", over_product(one));
     report_text(r, "peer", "%s", it->blas ? it->blas->name : it->torch.name);
-    report_real(r, "peer_us", peer_us);
-    report_real(r, "speedup", peer_us / us);
+    report_real(r, "peer_us", median_of(peer));
+    report_real(r, "speedup", over_product(peer));
     report_real(r, "max_err", it->max_err);
     report_real(r, "err_bound", it->err_bound);
     report_bool(r, "ok", it->ok);
@@ -545,6 +557,8 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
     }
     if (status == 0 && loops_differ(it.bind))
         contenders[count++] = (bench_contender){.name = "in L1", .argument = &it, .run = run_in_l1};
+    for (int i = 1; i < count; i++)
+        contenders[i].beside = contenders;
     if (status == 0)
         status = bench_measure(context, contenders, count, it.calls, row_seconds, label);
     if (status == 0)
