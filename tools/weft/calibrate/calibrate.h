@@ -28,6 +28,9 @@ double calibrate_time(int cores, const calibrate_job *job);
 /* From here on jobs are repeated for so many times their seconds. */
 void calibrate_pace(double times);
 
+/* Whether that is less than asked for: rounds are fewer then. */
+bool calibrate_hurries(void);
+
 /* How often cores were slower than they can be, since the last call. */
 typedef struct calibrate_company {
     int jobs, disturbed; /* of which so many found too few repetitions in which cores were their own */

@@ -179,7 +179,7 @@ int calibrate_memory(int cores, weft_machine *machine)
         fprintf(stderr, "weft calibrate: no memory for the buffers of %d cores: %s\n", cores, fault);
         return 1;
     }
-    for (int round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < (calibrate_hurries() ? 1 : ROUNDS); round++)
         measure_round(&t, machine);
     /* Read and write of a copy that no cache holds, by all cores. */
     machine->memory_gbs = 2 * cores * machine->copy_own.all[SIZES - 1];

@@ -26,7 +26,8 @@ enum {
     SHORTER = 8,
     CACHE_LINE = 64,
     ROUNDS = 5,
-    MOST_ROUNDS = 10
+    MOST_ROUNDS = 10,
+    HURRIED_ROUNDS = 2
 };
 
 static const double SECONDS = 0.04; /* of a time, in a round */
@@ -228,7 +229,7 @@ static void measure_type(product_test *t, int cores, weft_machine *machine, doub
 
     for (int i = 0; i < TIMES; i++)
         alone[i] = any[i] = INFINITY;
-    for (; round < (missing ? MOST_ROUNDS : ROUNDS); round++) {
+    for (; round < (calibrate_hurries() ? HURRIED_ROUNDS : missing ? MOST_ROUNDS : ROUNDS); round++) {
         missing = false;
         for (int i = 0; i < TIMES; i++) {
             double ns = time_of(t, cores, (product_time)i);

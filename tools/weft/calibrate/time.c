@@ -156,6 +156,11 @@ void calibrate_pace(double times)
     pace = times;
 }
 
+bool calibrate_hurries(void)
+{
+    return pace < 1;
+}
+
 calibrate_company calibrate_company_kept(void)
 {
     calibrate_company kept = company;
