@@ -1,185 +1,18 @@
-/* Written so that the compiler vectorizes every loop: no branches inside, one pass per step, rows in pieces.
- */
+/* Which code finishes a block, and integers that stay integers. */
 #include "gemm/epilogue.h"
 #include "core/cpu.h"
-#include "core/dtype.h"
-#include "gemm/convert.h"
+#include "gemm/epilogue_columns.h"
 
-#include <math.h>
 #include <stdbool.h>
 #include <string.h>
 #if defined(__aarch64__)
 #include <arm_neon.h>
 #endif
 
-enum { PIECE = 512 };
-
-static inline float float_of(uint32_t bits)
-{
-    float value;
-
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
-
-/*
- * The activations below are polynomials whose halves are evaluated side by side: in one chain, a step waits
- * for the one before, and the core cannot look far enough ahead to do something else. Choices are of the form
- * a > b ? a : b, which vectors have an instruction for; NaN is put back at the end.
- */
-
-/* exp(high + low) for sums of -87 to 88, relative error below 3e-7: the sum is n ln 2 + r, a polynomial in r,
- * n into the exponent. What `high` has lost to rounding may come in `low`. */
-static inline float exp_sum(float high, float low)
-{
-    float shifted = (high + low) * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: low bits hold the sum / ln 2 */
-    float n = shifted - 12582912.0f;
-    float r = (high - n * 0.693145752f) + (low - n * 1.42860677e-6f), r2 = r * r;
-    float even = (1.0f + 1.0000000377f * r) + (0.5000000047f + 0.1666641551f * r) * r2;
-    float odd = (0.0416663529f + 0.0083751264f * r) + 0.0013941108f * r2;
-    uint32_t bits;
-
-    memcpy(&bits, &shifted, sizeof(bits));
-    return (even + odd * (r2 * r2)) * float_of((bits + 127u) << 23);
-}
-
-/* Both tails are x times the square of a root that is a normal number as long as the result is one: nothing
- * underflows on the way, and the result does so gradually. */
-
-static inline float act_silu(float x)
-{
-    float below = x > -174.0f ? x : -174.0f, size = fabsf(below), bounded = size < 174.0f ? size : 174.0f;
-    float root = exp_sum(-0.5f * bounded, 0.0f);
-    float y = (x < 0 ? below * root * root : x) / (1.0f + root * root);
-
-    return x != x ? x : y;
-}
-
-/*
- * x * Phi(x) with Phi from erfc(z) = t * exp(-z^2 + polynomial(t)), t = 1 / (1 + z/2), fitted over z in 0..10
- * to a relative error of 5e-8. z^2 is formed from the upper half of x, exactly, and what is left, so that the
- * tail keeps its relative accuracy.
- */
-static inline float act_gelu(float x)
-{
-    float size = fabsf(x), bounded = size < 14.25f ? size : 14.25f;
-    uint32_t bits;
-
-    memcpy(&bits, &bounded, sizeof(bits));
-
-    float upper = float_of(bits & 0xfffff000u), rest = (bounded - upper) * (bounded + upper);
-    float t = 1.0f / (1.0f + 0.353553391f * bounded), t2 = t * t, t4 = t2 * t2;
-    float p0 = (0.998782459541073f * t - 1.2654549301825144f) +
-               (0.041395963823612894f * t + 0.3852836336650091f) * t2;
-    float p4 = (-0.039866319496525415f * t - 0.019508002433383978f) +
-               (1.195327672926043f * t - 0.7464698924329564f) * t2;
-    float p8 = 0.14804605385740688f * t - 0.69753659004537f;
-    float root = exp_sum(-0.25f * upper * upper, 0.5f * (p0 + (p4 + p8 * t4) * t4) - 0.25f * rest);
-    float tail = 0.5f * t * bounded * root * root; /* |x| Phi(-|x|) */
-    float y = x < 0 ? -tail : x - tail;
-
-    y = x > -14.25f ? y : -0.0f;
-    return x != x ? x : y;
-}
-
-/* n values, in pairs, become half as many. */
-#define GATE_PAIRS(gate)                                                                                     \
-    for (int64_t i = 0; i < n / 2; i++) {                                                                    \
-        float x = t[2 * i];                                                                                  \
-        out[i] = (gate)*t[2 * i + 1];                                                                        \
-    }
-
-static void gate_pairs(weft_act act, const float *restrict t, int64_t n, float *restrict out)
-{
-    if (act == WEFT_ACT_GELU_GATED) {
-        GATE_PAIRS(act_gelu(x))
-    } else if (act == WEFT_ACT_SILU_GATED) {
-        GATE_PAIRS(act_silu(x))
-    } else {
-        GATE_PAIRS(x < 0 ? 0 : x)
-    }
-}
-
-static void apply_act(weft_act act, float *restrict t, int64_t n)
-{
-    switch (act) {
-    case WEFT_ACT_NONE:
-    case WEFT_ACT_RELU_GATED:
-    case WEFT_ACT_GELU_GATED:
-    case WEFT_ACT_SILU_GATED:
-        break;
-    case WEFT_ACT_RELU:
-        for (int64_t i = 0; i < n; i++)
-            t[i] = t[i] < 0 ? 0 : t[i];
-        break;
-    case WEFT_ACT_GELU:
-        for (int64_t i = 0; i < n; i++)
-            t[i] = act_gelu(t[i]);
-        break;
-    case WEFT_ACT_SILU:
-        for (int64_t i = 0; i < n; i++)
-            t[i] = act_silu(t[i]);
-        break;
-    }
-}
-
 float weft_act_apply(weft_act act, float x)
 {
     apply_act(act, &x, 1);
     return x;
-}
-
-static void load_row(weft_dtype dtype, const void *src, float *restrict t, int64_t n)
-{
-    if (dtype == WEFT_I8) {
-        for (int64_t i = 0; i < n; i++)
-            t[i] = ((const int8_t *)src)[i];
-    } else if (dtype == WEFT_I32) {
-        for (int64_t i = 0; i < n; i++)
-            t[i] = (float)((const int32_t *)src)[i];
-    } else {
-        weft_convert_row(WEFT_F32, t, dtype, src, n);
-    }
-}
-
-static void store_row(weft_dtype dtype, void *dst, const float *restrict t, int64_t n)
-{
-    if (dtype == WEFT_I8) {
-        for (int64_t i = 0; i < n; i++) {
-            float value = t[i] > -128.0f ? t[i] : -128.0f; /* also NaN */
-
-            ((int8_t *)dst)[i] = (int8_t)rintf(value < 127.0f ? value : 127.0f);
-        }
-    } else if (dtype == WEFT_I32) {
-        for (int64_t i = 0; i < n; i++)
-            weft_element_set(WEFT_I32, dst, (size_t)i, t[i]);
-    } else {
-        weft_convert_row(dtype, dst, WEFT_F32, t, n);
-    }
-}
-
-/* Rows of a few bytes each; the widths of common tiles are copied inline. */
-static void copy_rows(char *to, size_t to_stride, const char *from, size_t from_stride, int64_t rows,
-                      size_t bytes)
-{
-#define COPY_ROWS(width)                                                                                     \
-    case width:                                                                                              \
-        for (int64_t i = 0; i < rows; i++)                                                                   \
-            memcpy(to + (size_t)i * to_stride, from + (size_t)i * from_stride, width);                       \
-        break
-    switch (bytes) {
-        COPY_ROWS(16);
-        COPY_ROWS(24);
-        COPY_ROWS(32);
-        COPY_ROWS(48);
-        COPY_ROWS(64);
-        COPY_ROWS(96);
-        COPY_ROWS(128);
-    default:
-        for (int64_t i = 0; i < rows; i++)
-            memcpy(to + (size_t)i * to_stride, from + (size_t)i * from_stride, bytes);
-    }
-#undef COPY_ROWS
 }
 
 /* At most PIECE columns from column j. */
@@ -386,104 +219,19 @@ static void finish_integers(const weft_epilogue *e, int64_t rows, int64_t cols, 
     }
 }
 
-typedef struct piece {
-    int64_t rows, cols;
-    float t[PIECE];
-    float col_scale[PIECE], bias[PIECE]; /* of the columns */
-} piece;
-
-static void scale_piece(const weft_epilogue *e, piece *p, int64_t row0)
-{
-    int64_t count = p->rows * p->cols;
-
-    if (e->alpha == 0) { /* whatever the sums are */
-        memset(p->t, 0, (size_t)count * sizeof(float));
-        return;
-    }
-    if (e->alpha != 1) {
-        for (int64_t i = 0; i < count; i++)
-            p->t[i] *= e->alpha;
-    }
-    for (int64_t r = 0; r < p->rows && e->row_scale; r++) {
-        for (int64_t j = 0; j < p->cols; j++)
-            p->t[r * p->cols + j] *= e->row_scale[row0 + r];
-    }
-    for (int64_t r = 0; r < p->rows && e->col_scale; r++) {
-        for (int64_t j = 0; j < p->cols; j++)
-            p->t[r * p->cols + j] *= p->col_scale[j];
-    }
-}
-
-static void add_terms(const weft_epilogue *e, piece *p, const char *c, size_t size)
-{
-    for (int64_t r = 0; r < p->rows && c; r++) {
-        float term[PIECE];
-
-        load_row(e->d_dtype, c + (size_t)(r * e->c_ld) * size, term, p->cols);
-        for (int64_t j = 0; j < p->cols; j++)
-            p->t[r * p->cols + j] += e->beta * term[j];
-    }
-    for (int64_t r = 0; r < p->rows && e->bias; r++) {
-        for (int64_t j = 0; j < p->cols; j++)
-            p->t[r * p->cols + j] += p->bias[j];
-    }
-}
-
-/* All rows, of at most PIECE columns from column j0. */
-static void finish_columns(const weft_epilogue *e, int64_t rows, int64_t j0, int64_t cols, const char *acc,
-                           int64_t acc_ld, char *d, int64_t d_ld)
-{
-    size_t size = weft_dtype_size(e->d_dtype);
-    int64_t height = PIECE / cols;
-    int64_t width = weft_act_width(e->act);
-    size_t row_bytes = (size_t)(cols / width) * size;
-    _Alignas(16) char out[PIECE * sizeof(float)];
-    float gated[PIECE / 2];
-    piece p;
-    bool only_rounds = e->acc_dtype == WEFT_F32 && e->alpha == 1 && e->act == WEFT_ACT_NONE &&
-                       !e->row_scale && !e->col_scale && !e->bias && (!e->c || e->beta == 0);
-
-    p.cols = cols;
-    if (e->col_scale)
-        memcpy(p.col_scale, e->col_scale + j0, (size_t)cols * sizeof(float));
-    if (e->bias)
-        load_row(e->d_dtype, (const char *)e->bias + (size_t)j0 * size, p.bias, cols);
-    for (int64_t i = 0; i < rows; i += height) {
-        const char *c = e->c && e->beta != 0 ? (const char *)e->c + (size_t)(i * e->c_ld + j0) * size : NULL;
-
-        p.rows = rows - i < height ? rows - i : height;
-        const char *sums = acc + (size_t)(i * acc_ld + j0) * 4;
-        char *to = d + (size_t)(i * d_ld + j0 / width) * size;
-
-        if (only_rounds && acc_ld == cols) {
-            store_row(e->d_dtype, out, (const float *)(const void *)sums, p.rows * cols);
-            copy_rows(to, (size_t)d_ld * size, out, (size_t)cols * size, p.rows, (size_t)cols * size);
-            continue;
-        }
-        if (e->acc_dtype == WEFT_F32) {
-            copy_rows((char *)p.t, (size_t)cols * 4, sums, (size_t)acc_ld * 4, p.rows, (size_t)cols * 4);
-        } else {
-            for (int64_t r = 0; r < p.rows; r++)
-                load_row(WEFT_I32, sums + (size_t)(r * acc_ld) * 4, p.t + r * cols, cols);
-        }
-        scale_piece(e, &p, i);
-        add_terms(e, &p, c, size);
-        if (width == 2)
-            gate_pairs(e->act, p.t, p.rows * cols, gated);
-        else
-            apply_act(e->act, p.t, p.rows * cols);
-        store_row(e->d_dtype, out, width == 2 ? gated : p.t, p.rows * cols / width);
-        copy_rows(to, (size_t)d_ld * size, out, row_bytes, p.rows, row_bytes);
-    }
-}
-
 void weft_epilogue_block(const weft_epilogue *e, int64_t rows, int64_t cols, const void *acc, int64_t acc_ld,
                          void *d, int64_t d_ld)
 {
+    weft_finish_columns finish = finish_columns;
+
     if (e->acc_dtype == WEFT_I32 && e->d_dtype == WEFT_I32) {
         finish_integers(e, rows, cols, acc, acc_ld, d, d_ld);
         return;
     }
+#if defined(__x86_64__)
+    if (weft_cpu_features() & WEFT_CPU_AVX2)
+        finish = weft_finish_columns_avx2;
+#endif
     for (int64_t j = 0; j < cols; j += PIECE)
-        finish_columns(e, rows, j, cols - j < PIECE ? cols - j : PIECE, acc, acc_ld, d, d_ld);
+        finish(e, rows, j, cols - j < PIECE ? cols - j : PIECE, acc, acc_ld, d, d_ld);
 }

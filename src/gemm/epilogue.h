@@ -45,6 +45,14 @@ typedef struct weft_epilogue {
 void weft_epilogue_block(const weft_epilogue *epilogue, int64_t rows, int64_t cols, const void *acc,
                          int64_t acc_ld, void *d, int64_t d_ld);
 
+/* All rows, of at most 512 columns from column j0, of such a block, unless both types are I32. */
+typedef void (*weft_finish_columns)(const weft_epilogue *epilogue, int64_t rows, int64_t j0, int64_t cols,
+                                    const char *acc, int64_t acc_ld, char *d, int64_t d_ld);
+
+/* kernels/x86/epilogue_avx2.c, needs WEFT_CPU_AVX2. */
+void weft_finish_columns_avx2(const weft_epilogue *epilogue, int64_t rows, int64_t j0, int64_t cols,
+                              const char *acc, int64_t acc_ld, char *d, int64_t d_ld);
+
 /* The activation of one value, as the blocks above apply it. */
 float weft_act_apply(weft_act act, float x);
 

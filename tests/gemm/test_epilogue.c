@@ -1,7 +1,8 @@
 /*
  * The epilogue of int32 sums for an int32 D: the formula, rounded to the nearest (halves to even) and
  * saturated, NaN as the least, for every number of columns, in place or not. Factors have few bits, so that
- * float64 is exact. With factors of any bits, a block is what its columns are one by one.
+ * float64 is exact. With factors of any bits, a block is what its columns are one by one. An int8 D likewise,
+ * of float32 and of int32 sums.
  */
 #include "gemm/epilogue.h"
 #include "support/check.h"
@@ -121,8 +122,43 @@ static void check_one_by_one(void)
     }
 }
 
+/* Halves, both bounds, what lies beyond them, and NaN, at every place of a vector. */
+static void check_bytes(int round)
+{
+    static const float some[] = {0.5f,   1.5f,    2.5f,   -0.5f,   -1.5f,     126.5f,   127.4f,
+                                 127.5f, -127.5f, -128.f, -128.6f, 3e9f,      -3e9f,    1e30f,
+                                 -1e30f, 0.f,     -0.f,   77.f,    -INFINITY, INFINITY, NAN};
+    int64_t cols = 1 + round % COLS;
+    bool integer = round & 1;
+    weft_epilogue e = {.alpha = integer ? 0.25f : 1,
+                       .acc_dtype = integer ? WEFT_I32 : WEFT_F32,
+                       .d_dtype = WEFT_I8,
+                       .col_scale = integer ? NULL : col_scale};
+    float real[COUNT];
+    int8_t bytes[COUNT];
+
+    for (int64_t i = 0; i < COUNT; i++)
+        real[i] = some[pick(sizeof(some) / sizeof(some[0]))];
+    for (int64_t j = 0; j < LD; j++)
+        col_scale[j] = pick(2) ? 1 : -1;
+    fill(acc, COUNT);
+    for (int64_t i = 0; i < COUNT; i += 2)
+        acc[i] = (int32_t)pick(1200) - 600;
+    weft_epilogue_block(&e, ROWS, cols, integer ? (const void *)acc : real, LD, bytes, LD);
+    for (int64_t i = 0; i < ROWS; i++) {
+        for (int64_t j = 0; j < cols; j++) {
+            float value = integer ? 0.25f * (float)acc[i * LD + j] : real[i * LD + j] * col_scale[j];
+            int want = isnan(value) || value <= -128 ? -128 : value >= 127 ? 127 : (int)nearbyintf(value);
+
+            CHECK_INT(bytes[i * LD + j], want);
+        }
+    }
+}
+
 int main(void)
 {
+    for (int round = 0; round < 2000; round++)
+        check_bytes(round);
     for (int round = 0; round < 20000; round++)
         check_exact(1 + round % COLS);
     for (int round = 0; round < 5000; round++)

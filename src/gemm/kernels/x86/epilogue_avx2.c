@@ -1,6 +1,8 @@
-/* Epilogues of integer sums, four columns at a time: doubles from the sums to D, which hold every int32, in
- * the order of the portable code and without fused multiplies, so that both give the same integers. */
+/* Epilogues by vectors of 32 bytes. Of integer sums, four columns at a time: doubles from the sums to D,
+ * which hold every int32, in the order of the portable code and without fused multiplies, so that both give
+ * the same integers. */
 #include "gemm/epilogue.h"
+#include "gemm/epilogue_columns.h"
 
 #include <immintrin.h>
 #include <stdbool.h>
@@ -55,4 +57,10 @@ int64_t weft_integer_fours_avx2(const weft_integer_row *row)
     else
         finish_fours(row, n, false, false, false);
     return n;
+}
+
+void weft_finish_columns_avx2(const weft_epilogue *e, int64_t rows, int64_t j0, int64_t cols, const char *acc,
+                              int64_t acc_ld, char *d, int64_t d_ld)
+{
+    finish_columns(e, rows, j0, cols, acc, acc_ld, d, d_ld);
 }
