@@ -9,11 +9,12 @@
  *        lane is a core: packing A (and B where it is not packed yet) and writing the result are added to
  *        the arithmetic, which overlaps with nothing on a core; streaming a packed B that exceeds the
  *        arithmetic is the bound for few rows. Few rows leave their sums for an epilogue, which many rows
- * have in registers; a B that no cache has is waited for where the arithmetic is too fast to hide it; and
- * lines that a peer has read are asked back before they are written. COPY   Bytes over the rate. On a GPU the
- * bytes of a peer are a transfer over links. REDUCE Bytes of all sources over the rate of adding. ENTER  On a
- * GPU, of a collective, `enter_us`: that lanes of a kernel meet to enter and to be done. EXIT   Costs nothing
- * of its own beyond flags and waits.
+ *        have in registers; a B that no cache has is waited for where the arithmetic is too fast to hide
+ *        it; and lines that a peer has read are asked back before they are written.
+ * COPY   Bytes over the rate. On a GPU the bytes of a peer are a transfer over links.
+ * REDUCE Bytes of all sources over the rate of adding.
+ * ENTER  On a GPU, of a collective, `enter_us`: that lanes of a kernel meet to enter and to be done.
+ * EXIT   Costs nothing of its own beyond flags and waits.
  */
 #include "sim/model.h"
 #include "core/dtype.h"

@@ -44,6 +44,7 @@ static weft_sim_result simulate(const char *machine_text, const char *more, int 
     scene s = {.problem = {.op = WEFT_OP_ALL_GATHER,
                            .schedule = WEFT_SCHEDULE_PULL,
                            .count = world,
+                           .alpha = 1,
                            .tuning.workers = workers},
                .write = write};
     weft_sim_source source = {.problem = &s.problem, .world = world, .make = make_part, .arg = &s};
@@ -185,6 +186,76 @@ static void reduce_two(weft_builder *b, uint32_t x)
     weft_builder_end(b);
 }
 
+static uint32_t add_operand(weft_builder *b, weft_dtype dtype, int64_t rows, int64_t cols, bool packed)
+{
+    return weft_builder_operand(
+        b, (weft_operand){
+               .name = "Y", .dtype = dtype, .rows = rows, .cols = cols, .batch = 1, .packed = packed});
+}
+
+static void product_of(weft_builder *b, weft_region d, weft_region left, weft_region right)
+{
+    weft_builder_task(b, weft_builder_lanes(b, WEFT_LANE_COMPUTE, 1), WEFT_TASK_GEMM, 0);
+    weft_builder_to(b, d);
+    weft_builder_from(b, left);
+    weft_builder_from(b, right);
+    weft_builder_end(b);
+}
+
+/* 10^5 multiply-adds each, whose sums are rounded to bfloat16: as many rows as count as few, and more. */
+static void rounded(weft_builder *b, int64_t rows, int64_t cols, int64_t k)
+{
+    uint32_t y = add_operand(b, WEFT_BF16, 1000, 1000, false);
+
+    product_of(b, block(y, b->rank, 0, rows, cols), block(y, b->rank, 100, rows, k),
+               block(y, b->rank, 200, k, cols));
+}
+
+static void few_rows(weft_builder *b, uint32_t x)
+{
+    (void)x;
+    rounded(b, 50, 100, 20);
+}
+
+static void many_rows(weft_builder *b, uint32_t x)
+{
+    (void)x;
+    rounded(b, 100, 100, 10);
+}
+
+/* By a packed B of 10 x 100, 4000 bytes. */
+static void packed_b(weft_builder *b, uint32_t x)
+{
+    uint32_t y = add_operand(b, WEFT_F32, 10, 100, true);
+
+    product_of(b, block(x, b->rank, 0, 100, 100), block(x, b->rank, 500, 100, 10),
+               block(y, b->rank, 0, 10, 100));
+}
+
+/* 40000 bytes of results, of which the peer reads half. */
+static void results_read(weft_builder *b, uint32_t x)
+{
+    uint32_t y = add_operand(b, WEFT_F32, 100, 100, false);
+
+    product_of(b, block(y, b->rank, 0, 100, 100), block(x, b->rank, 500, 100, 10),
+               block(x, b->rank, 700, 10, 100));
+    weft_builder_copy(b, weft_builder_lanes(b, WEFT_LANE_COPY, 1), block(x, b->rank, 0, 50, 100),
+                      block(y, b->rank ^ 1, 0, 50, 100));
+}
+
+/* The same bytes, stored to the peer. */
+static void results_given(weft_builder *b, uint32_t x)
+{
+    product_of(b, block(x, b->rank ^ 1, 0, 100, 100), block(x, b->rank, 500, 100, 10),
+               block(x, b->rank, 700, 10, 100));
+}
+
+static void pull_a_row(weft_builder *b, uint32_t x)
+{
+    weft_builder_copy(b, weft_builder_lanes(b, WEFT_LANE_COPY, 1), block(x, b->rank, 0, 1, 1000),
+                      block(x, b->rank ^ 1, 0, 1, 1000));
+}
+
 static void gpu_times(void)
 {
     const double launch = 1, enter = 0.2, done = 0.2, copy = 4.0 + 0.1 + 0.01;
@@ -257,6 +328,53 @@ static void cpu_times(void)
     /* Alone on a machine of many cores a rank gets a core's own rate. */
     r = simulate(cpu_text, "units 64\n", 2, 1, reduce_two, WEFT_OK);
     CHECK_US(r, 0.2 + 8.0 / 2 + 0.2);
+}
+
+/* What lines of a description add to a run, in microseconds. */
+static double added_us(const char *more, int world, void (*write)(weft_builder *, uint32_t))
+{
+    static const char base[] = "flag_us 0\ngflops bf16 2\npack_a_gbs bf16 1e9\npack_b_gbs bf16 "
+                               "1e9\nstream_gbs bf16 1e9\n";
+    char text[256];
+    weft_sim_result with, without;
+    double added;
+
+    snprintf(text, sizeof(text), "%s%s", base, more);
+    with = simulate(cpu_text, text, world, 1, write, WEFT_OK);
+    without = simulate(cpu_text, base, world, 1, write, WEFT_OK);
+    added = with.us - without.us;
+    weft_sim_result_free(&with);
+    weft_sim_result_free(&without);
+    return added;
+}
+
+#define CHECK_ADDED(more, world, write, expected)                                                            \
+    do {                                                                                                     \
+        double us_ = added_us(more, world, write);                                                           \
+        CHECK(fabs(us_ - (expected)) < 0.01);                                                                \
+        if (fabs(us_ - (expected)) >= 0.01)                                                                  \
+            fprintf(stderr, "    %.4f us more, by hand %.4f\n", us_, (double)(expected));                    \
+    } while (0)
+
+static void cpu_products(void)
+{
+    /* Half the rate for few rows is as long again; many have theirs. */
+    CHECK_ADDED("gflops_few bf16 1\n", 1, few_rows, 100);
+    CHECK_ADDED("gflops_few bf16 1\n", 1, many_rows, 0);
+    /* 5000 sums that wait in memory, 10 us to store; those of many rows are rounded in registers. */
+    CHECK_ADDED("epilogue_ns bf16 4\n", 1, few_rows, 5 * 4 - 10);
+    CHECK_ADDED("epilogue_ns bf16 4\n", 1, many_rows, 0);
+    /* A B that does not stay in the cache comes beside the arithmetic, unless it is waited for. */
+    CHECK_ADDED("load_b_gbs f32 0.1\ncache_bytes 1e6\n", 1, packed_b, 40);
+    CHECK_ADDED("load_b_gbs f32 0.1\ncache_bytes 1e12\n", 1, packed_b, 0);
+    CHECK_ADDED("cache_bytes 1e6\n", 1, packed_b, 0);
+    /* Lines that the peer reads, or has. */
+    CHECK_ADDED("shared_gbs f32 0.5\n", 2, results_read, 20 / 0.5);
+    CHECK_ADDED("shared_gbs f32 0.5\n", 2, results_given, 40 / 0.5);
+    CHECK_ADDED("shared_gbs f32 0.5\n", 1, packed_b, 0);
+    /* 4000 bytes in parts of rows of a peer; and as one row. */
+    CHECK_ADDED("parts_gbs 0.125\n", 2, pull_neighbour, 4 / 0.125 - 4 / 0.25);
+    CHECK_ADDED("parts_gbs 0.125\n", 2, pull_a_row, 0);
 }
 
 static void events_tell_the_run(void)
@@ -334,6 +452,7 @@ int main(void)
     libraries_reduce_results();
     gpu_times();
     cpu_times();
+    cpu_products();
     events_tell_the_run();
     many_ranks();
     return check_report("sim engine");
