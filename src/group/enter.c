@@ -109,7 +109,7 @@ static uint64_t proof_of(const weft_segment *segment, int rank)
 }
 
 /* Takes the rank: its lock, its entry, its proof. */
-static weft_status claim(weft_world *world, weft_error_text *error)
+static weft_status claim(weft_world *world, const weft_nodes *nodes, weft_error_text *error)
 {
     weft_rank_entry *entry = &world->segment.header->ranks[world->rank];
     uint32_t state = WEFT_RANK_ABSENT;
@@ -123,7 +123,10 @@ static weft_status claim(weft_world *world, weft_error_text *error)
                               world->rank);
     atomic_store_explicit(&entry->pid, (int32_t)getpid(), memory_order_relaxed);
     atomic_store_explicit(&entry->proof, proof_of(&world->segment, world->rank), memory_order_relaxed);
-    weft_cores_here(&entry->cores);
+    if (nodes)
+        entry->cores = *weft_nodes_cores(nodes);
+    else
+        weft_cores_here(&entry->cores);
     /* Partner: the acquire in is_in. */
     atomic_store_explicit(&entry->state, WEFT_RANK_IN, memory_order_release);
     return WEFT_OK;
@@ -283,7 +286,7 @@ static weft_status come_in(bootstrap *b, weft_world *world, weft_group **group, 
     weft_status status = weft_world_prepare(world, 0, world->rank, error);
 
     if (status == WEFT_OK)
-        status = claim(world, error);
+        status = claim(world, b->nodes, error);
     if (b->connection >= 0) { /* the lock tells of this rank's end now */
         close(b->connection);
         b->connection = -1;

@@ -221,6 +221,11 @@ weft_status weft_nodes_segment(const weft_nodes *nodes, weft_segment *segment, w
     return WEFT_OK;
 }
 
+const weft_cores *weft_nodes_cores(const weft_nodes *nodes)
+{
+    return &nodes->all[nodes->rank].cores;
+}
+
 weft_status weft_nodes_attach(weft_nodes *nodes, weft_world *world, weft_error_text *error)
 {
     const void *addresses[WEFT_RANKS_MAX];

@@ -8,6 +8,7 @@
 #ifndef WEFT_GROUP_NODES_H
 #define WEFT_GROUP_NODES_H
 
+#include "core/cores.h"
 #include "group/rendezvous.h"
 #include "group/world.h"
 
@@ -37,6 +38,9 @@ weft_rendezvous weft_nodes_rendezvous(const weft_nodes *nodes);
 
 /* The leader: makes the node's segment, in which ranks of other nodes count as come. */
 weft_status weft_nodes_segment(const weft_nodes *nodes, weft_segment *segment, weft_error_text *error);
+
+/* This rank's cores as it has told them: what all ranks count with must be the same. */
+const weft_cores *weft_nodes_cores(const weft_nodes *nodes);
 
 /* Connects. From here on windows that are mapped have shadows in the place of far ranks' memory. */
 weft_status weft_nodes_attach(weft_nodes *nodes, weft_world *world, weft_error_text *error);

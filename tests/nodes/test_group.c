@@ -2,14 +2,19 @@
  */
 #include "support/nodes.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "core/clock.h"
 #include "group/far.h"
+#include "group/group.h"
 #include "group/sync.h"
 #include "symm/symm.h"
 
 static const char *placement;
+static _Atomic bool arrived; /* in the group */
 
 static bool is_near(int one, int other)
 {
@@ -256,6 +261,57 @@ static void check_bad(int how)
         CHECK_INT(procs_wait(&all, rank), how == DIES && rank == all.size - 1 ? 128 + SIGKILL : 0);
 }
 
+/* Moves the first thread of the process from one CPU to the other, again and again. */
+static void *wander(void *argument)
+{
+    const cpu_set_t *cpus = argument;
+
+    for (int i = 0; !atomic_load(&arrived); i++)
+        sched_setaffinity(getpid(), sizeof(*cpus), &cpus[i % 2]);
+    return NULL;
+}
+
+/* Whether ranks share cores decides which way messages go: all must think the same, even of a rank whose
+ * cores change while it comes. */
+static void be_wandering(int rank, void *argument)
+{
+    cpu_set_t *cpus = argument;
+    weft_group *group = NULL;
+    unsigned char alone, all[2] = {0};
+    pthread_t thread;
+
+    if (rank == 1)
+        CHECK_INT(pthread_create(&thread, NULL, wander, cpus), 0);
+    else
+        sched_setaffinity(0, sizeof(*cpus), &cpus[0]);
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    atomic_store(&arrived, true);
+    if (rank == 1)
+        pthread_join(thread, NULL);
+    if (group) {
+        alone = group->alone;
+        CHECK_INT(weft_all_gather(group, &alone, all, 1, WEFT_U8), WEFT_OK);
+        CHECK_INT(all[0], all[1]);
+    }
+    CHECK_INT(weft_finalize(group), WEFT_OK);
+}
+
+static void check_wandering(void)
+{
+    cpu_set_t allowed, cpus[2];
+    int found = 0;
+
+    CHECK_INT(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    for (int cpu = 0; cpu < CPU_SETSIZE && found < 2; cpu++)
+        if (CPU_ISSET(cpu, &allowed)) {
+            CPU_ZERO(&cpus[found]);
+            CPU_SET(cpu, &cpus[found++]);
+        }
+    placement = "ab";
+    for (int round = 0; found == 2 && round < 6; round++)
+        nodes_run(placement, be_wandering, cpus);
+}
+
 int main(void)
 {
     static const char *const placements[] = {"ab", "aabb", "abab", "aabcb"};
@@ -269,5 +325,6 @@ int main(void)
     placement = "abab";
     for (int how = ABORTS; how <= ELSEWHERE; how++)
         check_bad(how);
+    check_wandering();
     return check_report("test_nodes_group");
 }
