@@ -751,7 +751,8 @@ typedef enum weft_moe_wire {
     WEFT_MOE_WIRE_FP8
 } weft_moe_wire;
 
-/* What a layer is. Every rank gives the same. Fill with weft_moe_config_init, then set what differs. */
+/* What a layer is. Every rank gives the same, but for threads. Fill with weft_moe_config_init, then set what
+ * differs. */
 typedef struct weft_moe_config {
     size_t size; /* sizeof(weft_moe_config) */
     int experts, topk;

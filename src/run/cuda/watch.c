@@ -1,7 +1,7 @@
 #include "run/cuda/watch.h"
+#include "core/thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <time.h>
 #include <unistd.h>
@@ -49,20 +49,14 @@ static void *watch(void *argument)
     return argument;
 }
 
-/* With no signal of the program's. */
 static bool start(void)
 {
     pthread_t thread;
-    sigset_t all, before;
-    bool started;
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    started = pthread_create(&thread, NULL, watch, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started)
-        pthread_detach(thread);
-    return started;
+    if (weft_thread_start(&thread, NULL, watch, NULL) != 0)
+        return false;
+    pthread_detach(thread);
+    return true;
 }
 
 void weft_cuda_watch(weft_group *group)

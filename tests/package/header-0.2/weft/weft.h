@@ -161,7 +161,7 @@ WEFT_API weft_status weft_group_create(const weft_id *id, int rank, int size, we
 /* The same where the members can gather: the function, called once on each, puts the `bytes` bytes at `mine`
  * of every rank into `all`, rank by rank, and returns 0, as MPI_Allgather does. */
 typedef int (*weft_allgather_fn)(void *context, const void *mine, size_t bytes, void *all);
-
+/* A rank of this machine that ends behind its all-gather is named to those who would wait for it, at once. */
 WEFT_API weft_status weft_group_create_from(weft_allgather_fn allgather, void *context, int rank, int size,
                                             weft_group **group);
 
@@ -194,8 +194,14 @@ WEFT_API void weft_group_free(weft_group *group);
 
 /* Ends the group from any thread of any rank, while the handle lives: every wait of every rank returns
  * WEFT_ERR_ABORTED within milliseconds, and so does every later call, with `why` in the sentence (NULL: no
- * reason). Of several the first counts; a group that has failed keeps its error. */
+ * reason). Of several the first counts; a group that has failed keeps its error. Sub-groups, and the group
+ * it was split from, are other groups and go on. */
 WEFT_API weft_status weft_group_abort(weft_group *group, const char *why);
+
+/* For waits of one's own, outside the library: WEFT_ERR_PEER_DIED when `rank` has died or left the group, or
+ * with -1, when any rank has died or all others have left, in a group that has failed too. Waits for nobody,
+ * and changes nothing about the group. */
+WEFT_API weft_status weft_group_check_peer(weft_group *group, int rank);
 
 WEFT_API int weft_rank(const weft_group *group);
 WEFT_API int weft_size(const weft_group *group);
@@ -347,7 +353,7 @@ WEFT_API weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_
 typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT, WEFT_AVERAGE } weft_reduction;
 
 /* Names as the command and plans have them, never NULL; and the schedules of an op in a layout (DEFAULT: of
- * the op's own), without AUTO. */
+ * the op's own), without AUTO; none, and NULL, of a layout that the op cannot have. */
 WEFT_API const char *weft_op_name(weft_op op);
 WEFT_API const char *weft_schedule_name(weft_op op, weft_schedule schedule);
 WEFT_API const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *count);
@@ -369,7 +375,8 @@ typedef struct weft_tuning {
         chunk_k;    /* with copiers: in chunks of this much of k; 0 = all of it. On one rank: tiles that leave
                        workers idle are divided over them along k, at multiples of this; 0 = they are not */
     int64_t raster; /* tiles of the divided extent that are walked side by side; 0 = 1 */
-    int sums_stay;  /* rotating gemm_rs, two_shot gemm_ar: ranks add to sums at their owner; 0 = not so */
+    int sums_stay;  /* rotating gemm_rs, two_shot gemm_ar: ranks add to sums at their owner; two_shot
+                       all_reduce: they fetch them there, and touch nobody's recv; 0 = not so */
     int grain_n;  /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
                      last have tile_n */
     int crew;     /* GPUs: SMs that make a tile together, 1 or 2; 0 = chosen for the machine */
@@ -382,8 +389,9 @@ typedef struct weft_tuning {
                      ranks that need it, or chosen for the case */
     int staged;   /* 1 = ranks touch nothing of each other's operands: what peers read of them is copied to
                      symmetric memory chunk by chunk, in the run, and results for peers are left there (a B of
-                     weft_pack, the schedule two_level, collectives over nodes and, on GPUs, direct and
-                     unfused products excepted); 0 = by where the operands lie */
+                     weft_pack, two_level of an ag_gemm or a collective, collectives over nodes and, on GPUs,
+                     unfused ag_gemm, gemm_as and gemm_ar of another exchange than 3 excepted); 0 = by where
+                     the operands lie */
     int32_t reserved[4]; /* zero */
 } weft_tuning;
 
@@ -438,11 +446,11 @@ typedef struct weft_plan weft_plan;
  * The buffers of one run, each the part of its matrix that lies on this rank. What an op does not use is
  * ignored. Leading dimensions and strides between the matrices of a batch are in elements; 0 means dense.
  * Buffers may lie anywhere, on each rank elsewhere (on GPUs what peers touch may move only in the same run on
- * all ranks). In symmetric memory (weft_alloc) nothing is copied on the
- * way to a peer. Elsewhere, on CPUs, what peers need of 256 KiB and more is staged chunk by chunk in the run
- * (tuning.staged), from the first run of an operation on, and in one run after its place changed on some rank
- * as a whole before it, as smaller buffers are, a B of weft_pack, and all in plans of files and over nodes. C
- * may be D. `size` is sizeof(weft_operands).
+ * all ranks). In symmetric memory (weft_alloc) nothing is copied on the way to a peer. Elsewhere, on CPUs,
+ * what peers need of 256 KiB and more is staged chunk by chunk in the run (tuning.staged), from the first run
+ * of an operation on, and in one run after its place changed on some rank as a whole before it, as smaller
+ * buffers are, a B of weft_pack, all in plans of files, and over nodes those of collectives by another
+ * schedule than two_level and, of all_to_all, push. C may be D. `size` is sizeof(weft_operands).
  */
 typedef struct weft_operands {
     size_t size;
@@ -521,9 +529,10 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 /*
  * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
  * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those as
- * many as have 64 MiB together; on GPUs 512 MiB of symmetric memory, and any that a graph captured. For a new
- * one, another m, each rank plans by itself, and they exchange nothing but what a run does: on the CPUs of
- * one node, after the first, unless it needs more memory than all before it, ranks have different CPUs,
+ * many as have 64 MiB together; on GPUs 512 MiB, of symmetric memory and what a plan's first run takes beside
+ * it, and any that a graph captured; what runs with other operands take beside it has 512 MiB on a rank. For
+ * a new one, another m, each rank plans by itself, and they exchange nothing but what a run does: on the CPUs
+ * of one node, after the first, unless it needs more memory than all before it, ranks have different CPUs,
  * calibrations or numbers of workers, or there is a file of `weft tune`. `problem` may leave its op open; the
  * function sets it. What rank r holds, and what it gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
@@ -662,8 +671,9 @@ WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const w
  * GPUs everything is memory of its GPU, also offset and start, which the kernel reads there: so the call goes
  * on the stream of the group's calls (weft_group_set_stream), waits for nobody, and may be captured into a
  * CUDA graph and replayed with other offsets. There it takes float16 and bfloat16 (a_dtype and b_dtype are
- * dtype, d_dtype that or float32), on Hopper GPUs, with A and B on 16-byte boundaries, also row by row and
- * matrix by matrix; others are WEFT_ERR_UNSUPPORTED. Offsets that do not rise, and rows beyond `rows`, are
+ * dtype, d_dtype that or float32; b_dtype also fp8 with transb, converted, exactly, in the kernel), on Hopper
+ * GPUs, with A and B on 16-byte boundaries, also row by row and matrix by matrix; others are
+ * WEFT_ERR_UNSUPPORTED. Offsets that do not rise, and rows beyond `rows`, are
  * WEFT_ERR_ARGUMENT on the CPU; on a GPU such rows are left out. Calls of a group on a GPU follow each other.
  */
 typedef struct weft_grouped_args {
@@ -701,8 +711,8 @@ WEFT_API weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_arg
  *
  * If a rank's input is rejected, its call returns WEFT_ERR_ARGUMENT and names the token, the others return
  * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE, one
- * with a wrong lane or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing and can be made again,
- * which the others wait for.
+ * with a wrong lane, a view of a wrong size or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing
+ * and can be made again, which the others wait for.
  *
  * On a group of GPUs (weft_group_use_gpu) the same calls put kernels on the group's stream, and every array
  * they are given or show is memory of the GPU: tokens, experts, weights, results, y, `start` and `rows` of a
@@ -741,7 +751,8 @@ typedef enum weft_moe_wire {
     WEFT_MOE_WIRE_FP8
 } weft_moe_wire;
 
-/* What a layer is. Every rank gives the same. Fill with weft_moe_config_init, then set what differs. */
+/* What a layer is. Every rank gives the same, but for threads. Fill with weft_moe_config_init, then set what
+ * differs. */
 typedef struct weft_moe_config {
     size_t size; /* sizeof(weft_moe_config) */
     int experts, topk;
@@ -885,8 +896,9 @@ WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const voi
 
 /*
  * The same with weights as a model stores them: of any type that a product of the layer's type reads
- * (weft_gemm_args), so also int8 and fp8, which are converted exactly while they are packed, on GPUs copied.
- * A list of scales has for each expert that lives here a factor for every column of its matrix (inter of gate
+ * (weft_gemm_args), so also int8 and fp8, which are converted exactly while they are packed. On GPUs fp8
+ * stays so in memory, and is converted where it is multiplied; others are converted while they are copied. A
+ * list of scales has for each expert that lives here a factor for every column of its matrix (inter of gate
  * and up, hidden of down), on GPUs in their memory, by which products are multiplied; NULL, the list or one
  * of it, is 1. Everything may be freed after the call. `size` is sizeof(weft_moe_weights).
  */
@@ -927,11 +939,12 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
  * and the collectives, whose operands may be any memory the GPU can use. What peers touch of them, where it
  * does not come from weft_alloc, is staged chunk by chunk in the run (tuning.staged) where ranks have a GPU
- * each and the schedule can; where ranks share one, in every two_shot gemm_ar, in an ag_gemm or gemm_as from
- * 16 MiB of a rank on, and in an all_gather from 4 MiB on. Else it is copied as a whole, on the stream. A
- * gemm_rs of a D without gaps between its lines copies nothing, nor does an unfused ag_gemm of such an A in
- * equal shares and k in eights. A collective's may be other memory in every call. Mixture of experts, and
- * weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
+ * each and the schedule can; where ranks share one, in a fused gemm_ar (of more than two ranks not by
+ * two_level), in other products from 16 MiB of a rank on, and in an all_gather from 4 MiB on, where that was
+ * measured to be faster. Else it is copied as a whole, on the stream. A gemm_rs of a D without gaps between
+ * its lines copies nothing, nor does an unfused ag_gemm of such an A in equal shares and k in eights. A
+ * collective's may be other memory in every call. Mixture of experts, and weft_grouped_gemm. weft_gemm works
+ * on the CPU, with memory of the CPU.
  *
  * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
  * have collectives and the four products, with the types of the CPU, staged through the host (docs/nodes.md):
