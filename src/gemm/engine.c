@@ -428,8 +428,10 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
         job.cut.m = kernel->mr;
     job.streams = few || (!carried && kernel->run_ahead && tile->m <= WEFT_GEMM_STREAM_ROWS);
     job.first = job.streams && !few ? kernel->run_ahead : job.run;
-    if (!job.streams && weft_job_only_rounds(tile))
+    if (weft_job_only_rounds(tile) && !job.streams)
         job.finish = finisher_of(tile->bind, d_dtype);
+    else if (weft_job_only_rounds(tile) && !few && d_dtype == kernel->type)
+        job.finish = kernel->finish_ahead;
     job.gathers = job.finish && !carried && job.cut.stretch > job.cut.k && weft_job_is_identity(tile) &&
                   d_dtype == kernel->type && tile->d_count == 1;
     job.direct = !carried && !job.gathers && weft_job_is_identity(tile) && (tile->d_count == 1 || job.finish);

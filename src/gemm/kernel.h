@@ -135,6 +135,7 @@ typedef struct weft_kernel {
 
     /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
     weft_microkernel run_ahead;
+    weft_finisher finish_ahead; /* optional; finishes panel by panel */
 
     bool fetches; /* panels are fetched ahead by the kernels themselves: the next one need not be brought
                      closer */

@@ -73,6 +73,13 @@ static void finish(int64_t k, const void *a, const weft_panels *b, const weft_pl
     finish_as(2, put_bf16, k, a, b, places);
 }
 
+static void finish_ahead(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
+{
+    weft_panels panels = panels_ahead(k, b->first, b->bytes, b->count);
+
+    finish_as(2, put_bf16, k, a, &panels, places);
+}
+
 static void settle(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
 {
     finish_as(4, put_f32, k, a, b, places);
@@ -135,6 +142,7 @@ const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .row_panels = ROW_PANELS,
     .row_most = ROW_MOST,
     .run_ahead = run_ahead,
+    .finish_ahead = finish_ahead,
     .keep = keep,
     .keep_row = keep_row,
     .keep_block = 1,

@@ -296,13 +296,20 @@ static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, 
     run_to(k, a, &(weft_panels){.first = b, .count = 1}, c, c_ld, add, sums);
 }
 
+/* Panels that stream from memory: what is fetched meanwhile lies a fixed way ahead. */
+INLINE weft_panels panels_ahead(int64_t k, const char *first, int64_t bytes, int64_t count)
+{
+    return (weft_panels){.first = first,
+                         .bytes = bytes,
+                         .count = count,
+                         .ahead = first + AHEAD_BYTES,
+                         .ahead_count = count,
+                         .slice = k / K_STEP * STEP_BYTES};
+}
+
 static void run_ahead(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
 {
-    weft_panels panel = {.first = b,
-                         .count = 1,
-                         .ahead = (const char *)b + AHEAD_BYTES,
-                         .ahead_count = 1,
-                         .slice = k / K_STEP * STEP_BYTES};
+    weft_panels panel = panels_ahead(k, b, 0, 1);
     SUMS(sums, 1);
 
     run_to(k, a, &panel, c, c_ld, add, sums);
