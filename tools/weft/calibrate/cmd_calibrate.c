@@ -20,7 +20,7 @@
 static const int64_t QUIET_NS = 5000000000;
 static const double MOST_NOISE = 0.2; /* that rounds may differ by */
 
-enum { LARGE_PRODUCT = 8192, USUAL_SECONDS = 30, LEAST_SECONDS = 1, MOST_SECONDS = 3600 };
+enum { LARGE_PRODUCT = 8192, USUAL_SECONDS = 60, LEAST_SECONDS = 1, MOST_SECONDS = 3600 };
 
 static void put_curve(FILE *file, const char *key, const char *type, const weft_curve *curve)
 {
@@ -186,9 +186,9 @@ static int help(void)
     puts("usage: weft calibrate [--backend cuda | --seconds S] [--output FILE]\n\n"
          "Measures how fast this machine copies, adds, multiplies and signals, and writes its description, "
          "which\n"
-         "schedule auto and weft sim then use. Takes about half a minute; nothing else should run "
-         "meanwhile.\n\n"
-         "  --seconds S     about how long to measure (default 30); less repeats less, and is less sure\n"
+         "schedule auto and weft sim then use. Takes about a minute, and up to four where others use the\n"
+         "machine; nothing else should run meanwhile.\n\n"
+         "  --seconds S     about how long to measure (default 60); less repeats less, and is less sure\n"
          "  --backend cuda  the GPUs of this machine instead of its CPU, for weft sim --machine this_gpu:\n"
          "                  products, memory, launches, and the links where there are several\n"
          "  --output FILE   where to; - is standard output. Default: $XDG_CONFIG_HOME/weft/machine, or\n"
@@ -304,7 +304,7 @@ int cmd_calibrate(int argc, char **argv)
         snprintf(path, sizeof(path), "%s", output);
     if (!output && (gpus ? weft_machine_gpu_path : weft_machine_user_path)(path, sizeof(path), &error))
         return options_error("calibrate", "%s", error.text);
-    if (strcmp(path, "-") != 0 && weft_place_prepare(path, &error)) { /* before half a minute is spent */
+    if (strcmp(path, "-") != 0 && weft_place_prepare(path, &error)) { /* before a minute is spent */
         fprintf(stderr, "weft calibrate: %s\n", error.text);
         return 1;
     }

@@ -14,6 +14,9 @@ enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), MOST_BATCH = 32, BATCH_BYTES = 
 
 enum { ROUNDS = 3, PART_ROWS = 256, PART_BYTES = 1024 };
 
+/* Beyond it a repetition takes so long that one round has to do. */
+static const int64_t LONG_BYTES = 4 << 20;
+
 static const double SECONDS = 0.015; /* of a rate, in a round */
 
 typedef enum movement { COPY_OWN, COPY_PULL, COPY_PUSH, COPY_PARTS, REDUCE_SLICE, REDUCE_SHARED } movement;
@@ -110,10 +113,10 @@ static double rate(memory_test *t, int workers)
 }
 
 /* Keeps the best of all rounds: others who use the machine can only slow it down. */
-static void measure_curve(memory_test *t, movement how, weft_curve *curve)
+static void measure_curve(memory_test *t, movement how, int round, weft_curve *curve)
 {
     t->movement = how;
-    for (int i = 0; i < SIZES; i++) {
+    for (int i = 0; i < SIZES && (round == 0 || sizes[i] <= LONG_BYTES); i++) {
         t->bytes = sizes[i];
         t->batch = sizes[i] < BATCH_BYTES ? (int)(BATCH_BYTES / sizes[i]) : 1;
         curve->bytes[i] = (double)sizes[i];
@@ -123,18 +126,18 @@ static void measure_curve(memory_test *t, movement how, weft_curve *curve)
     curve->count = SIZES;
 }
 
-static void measure_round(memory_test *t, weft_machine *machine)
+static void measure_round(memory_test *t, int round, weft_machine *machine)
 {
     static const weft_dtype reduced[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I32, WEFT_I64};
 
     t->dtype = WEFT_F32;
-    measure_curve(t, COPY_OWN, &machine->copy_own);
-    measure_curve(t, COPY_PULL, &machine->copy_pull);
-    measure_curve(t, COPY_PUSH, &machine->copy_push);
-    measure_curve(t, REDUCE_SHARED, &machine->reduce_shared);
+    measure_curve(t, COPY_OWN, round, &machine->copy_own);
+    measure_curve(t, COPY_PULL, round, &machine->copy_pull);
+    measure_curve(t, COPY_PUSH, round, &machine->copy_push);
+    measure_curve(t, REDUCE_SHARED, round, &machine->reduce_shared);
     for (size_t i = 0; i < sizeof(reduced) / sizeof(reduced[0]); i++) {
         t->dtype = reduced[i];
-        measure_curve(t, REDUCE_SLICE, &machine->reduce[reduced[i]]);
+        measure_curve(t, REDUCE_SLICE, round, &machine->reduce[reduced[i]]);
     }
     t->movement = COPY_PARTS;
     t->bytes = PART_BYTES;
@@ -180,7 +183,7 @@ int calibrate_memory(int cores, weft_machine *machine)
         return 1;
     }
     for (int round = 0; round < (calibrate_hurries() ? 1 : ROUNDS); round++)
-        measure_round(&t, machine);
+        measure_round(&t, round, machine);
     /* Read and write of a copy that no cache holds, by all cores. */
     machine->memory_gbs = 2 * cores * machine->copy_own.all[SIZES - 1];
     for (int rank = 0; rank < cores; rank++)

@@ -5,7 +5,7 @@
  *
  * Rates are differences of times, and a machine that is slower for a second would make nonsense of them: all
  * times are taken in turn, in rounds, and of each counts the least, of rounds in which cores were their own
- * where there are any: others who use the machine can only add to it.
+ * where there are any: others who use the machine can only add to it. What no round has is tried further.
  */
 #include "calibrate/calibrate.h"
 
@@ -23,10 +23,11 @@ enum {
     DEEP = 512,
     STREAM_K = 4096,
     STREAM_N = 1024,
+    LARGE_BYTES = 4 << 20, /* of a B of many rows: twice what a core's own cache has */
     SHORTER = 8,
     CACHE_LINE = 64,
     ROUNDS = 5,
-    MOST_ROUNDS = 10,
+    MOST_ROUNDS = 20, /* of times that were never taken by cores of their own */
     HURRIED_ROUNDS = 2
 };
 
@@ -142,6 +143,12 @@ static int64_t deep(const weft_gemm_steps *steps)
     return steps->k_tile < DEEP ? steps->k_tile : DEEP;
 }
 
+/* Columns of a B of many rows that is large and yet no longer to multiply than need be. */
+static int64_t large_cols(weft_dtype dtype)
+{
+    return LARGE_BYTES / STREAM_K / (int64_t)weft_dtype_size(dtype);
+}
+
 static double time_of(product_test *t, int cores, product_time time)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
@@ -157,7 +164,10 @@ static double time_of(product_test *t, int cores, product_time time)
 
     t->time = time;
     t->m = time == TIME_ROW ? 1 : few ? few_rows(&steps) : steps.m_tile;
-    t->n = large ? STREAM_N : time == TIME_NARROW ? 2 * steps.nr : WIDE;
+    t->n = time == TIME_LARGE_B  ? large_cols(t->dtype)
+           : time == TIME_ROW    ? STREAM_N
+           : time == TIME_NARROW ? 2 * steps.nr
+                                 : WIDE;
     t->k = large ? STREAM_K : whole ? deep(&steps) : deep(&steps) / (middle ? SHORTER / 2 : SHORTER);
     t->d_dtype = time == TIME_ROUNDED ? t->dtype : weft_dtype_result(t->dtype);
     return calibrate_time(cores, &job);
@@ -183,7 +193,7 @@ static void settle(const product_test *t, const double *times, weft_machine *mac
     /* What is left without k; and of few rows. */
     double finish = times[TIME_SHORT] - (times[TIME_WIDE] - times[TIME_SHORT]) / (SHORTER - 1);
     double of_k = (times[TIME_FEW] - times[TIME_FEW_SHORT]) * SHORTER / (SHORTER - 1);
-    double finish_few = times[TIME_FEW] - of_k, in_cache;
+    double finish_few = times[TIME_FEW] - of_k, large_n = (double)large_cols(dtype), in_cache;
 
     column -= fmax(0, finish) / WIDE;
     machine->finish_ns[d_dtype] = fmax(0.02, finish / (m * WIDE));
@@ -193,9 +203,8 @@ static void settle(const product_test *t, const double *times, weft_machine *mac
     machine->gflops_few[dtype] = fmin(2 * few * k * WIDE / fmax(of_k, 1), machine->gflops[dtype]);
     if (d_dtype != weft_dtype_accumulator(dtype))
         machine->epilogue_ns[d_dtype] = fmax(machine->finish_ns[d_dtype], finish_few / (few * WIDE));
-    in_cache = STREAM_N * (column * STREAM_K / k + fmax(0, finish) / WIDE) + fmax(0, rows) * STREAM_K / k;
-    machine->load_b_gbs[dtype] =
-        rate_of((double)STREAM_N * STREAM_K * element, times[TIME_LARGE_B] - in_cache, 128);
+    in_cache = large_n * (column * STREAM_K / k + fmax(0, finish) / WIDE) + fmax(0, rows) * STREAM_K / k;
+    machine->load_b_gbs[dtype] = rate_of(large_n * STREAM_K * element, times[TIME_LARGE_B] - in_cache, 128);
     if (dtype == WEFT_I8)
         machine->finish_ns[dtype] =
             machine->finish_ns[d_dtype] + fmax(0, times[TIME_ROUNDED] - times[TIME_SHORT]) / (m * WIDE);
@@ -223,29 +232,29 @@ static double spread_of(double *ns, int count)
 static void measure_type(product_test *t, int cores, weft_machine *machine, double *spread)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
-    double alone[TIMES], any[TIMES], wide[MOST_ROUNDS];
-    bool missing = true; /* a time of cores that were their own */
-    int round = 0;
+    int rounds = calibrate_hurries() ? HURRIED_ROUNDS : ROUNDS,
+        most = calibrate_hurries() ? rounds : MOST_ROUNDS;
+    double alone[TIMES], any[TIMES], wide[ROUNDS];
 
     for (int i = 0; i < TIMES; i++)
         alone[i] = any[i] = INFINITY;
-    for (; round < (calibrate_hurries() ? HURRIED_ROUNDS : missing ? MOST_ROUNDS : ROUNDS); round++) {
-        missing = false;
+    for (int round = 0; round < most; round++)
         for (int i = 0; i < TIMES; i++) {
-            double ns = time_of(t, cores, (product_time)i);
+            double ns;
 
+            if (round >= rounds && !isinf(alone[i]))
+                continue;
+            ns = time_of(t, cores, (product_time)i);
             any[i] = fmin(any[i], ns);
             if (!calibrate_company_last())
                 alone[i] = fmin(alone[i], ns);
-            missing |= isinf(alone[i]);
-            if (i == TIME_WIDE)
+            if (i == TIME_WIDE && round < rounds)
                 wide[round] = ns;
         }
-    }
     for (int i = 0; i < TIMES; i++)
         alone[i] = isinf(alone[i]) ? any[i] : alone[i];
     settle(t, alone, machine);
-    *spread = spread_of(wide, round);
+    *spread = spread_of(wide, rounds);
     if (t->dtype == WEFT_F32) { /* of types that have no kernel of their own */
         machine->step_m = steps.mr;
         machine->step_n = steps.nr;
@@ -253,6 +262,20 @@ static void measure_type(product_test *t, int cores, weft_machine *machine, doub
     machine->type_step_m[t->dtype] = steps.mr;
     machine->type_step_n[t->dtype] = steps.nr;
     machine->type_step_k[t->dtype] = steps.k_step;
+}
+
+/* A line that a peer has read is asked back alike whatever is stored there: the type with the fastest
+ * products tells it best, in others it is little beside the arithmetic. */
+static void share_fastest(weft_machine *machine)
+{
+    int fastest = 0;
+
+    for (int type = 1; type < WEFT_MACHINE_DTYPES; type++)
+        if (machine->gflops[type] > machine->gflops[fastest])
+            fastest = type;
+    for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
+        if (machine->shared_gbs[type] > 0)
+            machine->shared_gbs[type] = machine->shared_gbs[fastest];
 }
 
 static void *room(size_t bytes)
@@ -301,6 +324,7 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
     if (status || !t.a || !t.b)
         fprintf(stderr, "weft calibrate: no memory to time products on %d cores\n", cores);
     status = status || !t.a || !t.b;
+    share_fastest(machine);
     free(t.a);
     free(t.b);
     return status;
