@@ -389,9 +389,9 @@ typedef struct weft_tuning {
                      ranks that need it, or chosen for the case */
     int staged;   /* 1 = ranks touch nothing of each other's operands: what peers read of them is copied to
                      symmetric memory chunk by chunk, in the run, and results for peers are left there (a B of
-                     weft_pack, two_level of an ag_gemm or a collective, collectives over nodes and, on GPUs,
-                     unfused ag_gemm, gemm_as and gemm_ar of another exchange than 3 excepted); 0 = by where
-                     the operands lie */
+                     weft_pack, collectives over nodes by another schedule than two_level and, of all_to_all,
+                     push, and on GPUs two_level ag_gemm, unfused ag_gemm, gemm_as and gemm_ar of another
+                     exchange than 3 excepted); 0 = by where the operands lie */
     int32_t reserved[4]; /* zero */
 } weft_tuning;
 
