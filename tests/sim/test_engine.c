@@ -236,11 +236,11 @@ static void packed_b(weft_builder *b, uint32_t x)
 static void results_read(weft_builder *b, uint32_t x)
 {
     uint32_t y = add_operand(b, WEFT_F32, 100, 100, false);
+    int copier = weft_builder_lanes(b, WEFT_LANE_COPY, 1);
 
     product_of(b, block(y, b->rank, 0, 100, 100), block(x, b->rank, 500, 100, 10),
                block(x, b->rank, 700, 10, 100));
-    weft_builder_copy(b, weft_builder_lanes(b, WEFT_LANE_COPY, 1), block(x, b->rank, 0, 50, 100),
-                      block(y, b->rank ^ 1, 0, 50, 100));
+    weft_builder_copy(b, copier, block(x, b->rank, 0, 50, 100), block(y, b->rank ^ 1, 0, 50, 100));
 }
 
 /* The same bytes, stored to the peer. */
