@@ -58,7 +58,10 @@ static int64_t send_shares(int world, weft_op op)
 /* What is carried of one rank. */
 static int64_t carried_bytes(int world)
 {
-    return WEFT_CARRIED_BYTES / world < WEFT_SMALL_BYTES ? WEFT_CARRIED_BYTES / world : WEFT_SMALL_BYTES;
+    int64_t each =
+        WEFT_CARRIED_BYTES / world / WEFT_LINE_BYTES * WEFT_LINE_BYTES; /* sums read elements there */
+
+    return each < WEFT_SMALL_BYTES ? each : WEFT_SMALL_BYTES;
 }
 
 static bool are_alone(const weft_group *group)
