@@ -96,12 +96,17 @@ static void give_up(fake_launch *launch, int64_t now)
     if (!__atomic_load_n(&g->control->abort, __ATOMIC_ACQUIRE)) {
         if (!wait || !loses_patience(launch, wait->number < g->ranks_enter, now, (int64_t)limit))
             return;
-        g->control->record = (weft_cuda_record){.set = 2,
-                                                .signal = wait->number,
-                                                .plan_task = launch->kind == EXPERTS ? launch->kernel : 0,
-                                                .run = planned ? g->control->run : round};
+        g->control->record =
+            (weft_cuda_record){.set = 2,
+                               .signal = wait->number,
+                               .plan_task = launch->kind == EXPERTS    ? launch->kernel
+                                            : launch->kind == CHANNELS ? WEFT_CUDA_CHANNEL_LATE
+                                                                       : 0,
+                               .run = planned ? g->control->run : round};
         for (int r = 0; r < g->world; r++)
-            __atomic_store_n(launch->kind == EXPERTS
+            __atomic_store_n(launch->kind == CHANNELS
+                                 ? &weft_cuda_channel_control(&launch->channels, r)->abort
+                             : launch->kind == EXPERTS
                                  ? &((weft_cuda_control *)((char *)launch->moe.control +
                                                            (r - launch->moe.rank) * launch->moe.stride))
                                         ->abort
@@ -113,10 +118,10 @@ static void give_up(fake_launch *launch, int64_t now)
 
 /* By kind. */
 static bool (*const steps[])(fake_launch *launch) = {
-    [PRODUCT] = fake_step_plan,      [COLLECTIVE] = fake_step_plan, [PACKETS] = fake_step_packets,
-    [EXCHANGE] = fake_step_exchange, [EXPERTS] = fake_step_experts, [CALL] = fake_step_call,
-    [LINK] = fake_step_link,         [PEERS] = fake_step_peers,     [GATE] = fake_step_gate,
-    [WALK] = fake_step_walk,         [LADDER] = fake_step_ladder,
+    [PRODUCT] = fake_step_plan,      [COLLECTIVE] = fake_step_plan,   [PACKETS] = fake_step_packets,
+    [CHANNELS] = fake_step_channels, [EXCHANGE] = fake_step_exchange, [EXPERTS] = fake_step_experts,
+    [CALL] = fake_step_call,         [LINK] = fake_step_link,         [PEERS] = fake_step_peers,
+    [GATE] = fake_step_gate,         [WALK] = fake_step_walk,         [LADDER] = fake_step_ladder,
 };
 
 /* The kinds that end by themselves, whatever they wait for. */
@@ -316,6 +321,18 @@ bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream 
     launch.args.stop = packets->stop;
     launch.args.enter_deadline_ns = packets->deadline_ns;
     launch.args.ranks_enter = (uint32_t)packets->world;
+    return enqueue(&launch);
+}
+
+bool fake_gpu_channels(const weft_cuda_channels *channels, uint32_t ctas, CUstream stream)
+{
+    fake_launch launch = {
+        .channels = *channels, .kind = CHANNELS, .lane_count = ctas, .stream = stream, .active = true};
+    launch.args.control = weft_cuda_channel_control(channels, channels->rank);
+    launch.args.world = channels->world;
+    launch.args.stop = channels->stop;
+    launch.args.enter_deadline_ns = channels->enter_deadline_ns;
+    launch.args.ranks_enter = (uint32_t)channels->world;
     return enqueue(&launch);
 }
 

@@ -13,6 +13,7 @@
 
 #include "bench/cuda/ladder_device.h"
 #include "fake_link.h"
+#include "run/cuda/channel.h"
 #include "run/cuda/collective.h"
 #include "run/cuda/driver.h"
 #include "run/cuda/exchange.h"
@@ -87,6 +88,7 @@ bool fake_gpu_sums(const weft_cuda_args *args, uint32_t lanes, CUstream stream);
 bool fake_gpu_gate(const weft_cuda_args *args, uint64_t *runs, CUstream stream);
 bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream);
 bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream stream);
+bool fake_gpu_channels(const weft_cuda_channels *channels, uint32_t ctas, CUstream stream);
 bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, weft_device_moe_kernel kernel,
                   uint32_t ctas, CUstream stream);
 bool fake_gpu_settle(int64_t limit_ns); /* until nothing runs in this process; false when time is up */

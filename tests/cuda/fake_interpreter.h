@@ -4,6 +4,7 @@
 #ifndef WEFT_TESTS_CUDA_FAKE_INTERPRETER_H
 #define WEFT_TESTS_CUDA_FAKE_INTERPRETER_H
 
+#include "fake_channels.h"
 #include "fake_gpu.h"
 
 #include <pthread.h>
@@ -11,12 +12,14 @@
 typedef struct fake_lane {
     uint32_t loaded, done; /* tasks the loader and the consumer have finished */
     float *product;        /* of task `loaded - 1`, when it is a GEMM */
+    fake_progress at;      /* CHANNELS */
 } fake_lane;
 
 typedef enum fake_kind {
     PRODUCT,
     COLLECTIVE,
     PACKETS,
+    CHANNELS,
     EXCHANGE,
     EXPERTS,
     CALL,
@@ -30,6 +33,7 @@ typedef enum fake_kind {
 typedef struct fake_launch {
     weft_cuda_args args; /* PACKETS, EXPERTS: only what waiting needs */
     weft_cuda_packets packets;
+    weft_cuda_channels channels;
     weft_cuda_exchange exchange;
     weft_cuda_moe moe;
     weft_cuda_moe_args call;
@@ -80,6 +84,7 @@ void fake_launch_start(fake_launch *launch);
 bool fake_step_plan(fake_launch *launch); /* PRODUCT, COLLECTIVE */
 bool fake_step_walk(fake_launch *launch);
 bool fake_step_packets(fake_launch *launch);
+bool fake_step_channels(fake_launch *launch);
 bool fake_step_exchange(fake_launch *launch);
 bool fake_step_experts(fake_launch *launch);
 bool fake_step_call(fake_launch *launch);

@@ -26,6 +26,7 @@ enum {
     SUMS_KERNEL = 910,
     EXCHANGE_KERNEL,
     GATE_KERNEL,
+    CHANNELS_KERNEL,
     SPLITK_KERNELS = 1000,
     SPLITK_SEND_KERNELS = 2000,
     LADDER_FUNCTIONS = 3000
@@ -60,6 +61,7 @@ void fake_kernels(weft_cuda_device *device)
     device->exchange_lines[0] = device->exchange_lines[1] = device->exchange;
     device->repitch = function_of(REPITCH_KERNEL);
     device->gate = function_of(GATE_KERNEL);
+    device->channels = function_of(CHANNELS_KERNEL);
     device->sums = device->sums_link = function_of(SUMS_KERNEL);
     for (int i = 0; i <= WEFT_BF16; i++)
         device->collective_link[i] = device->collective[i];
@@ -90,6 +92,7 @@ typedef struct fake_node {
     int32_t reduction;
     uint64_t *runs;
     weft_cuda_packets packets;
+    weft_cuda_channels channels;
     ladder_args ladder;
 } fake_node;
 
@@ -118,6 +121,7 @@ static CUresult fake_node_run(const fake_node *node)
             ? fake_gpu_gate(&node->collective, node->runs, node->stream)
         : (uintptr_t)node->function == PACKETS_KERNEL
             ? fake_gpu_packets(&node->packets, node->grid, node->stream)
+        : kernel == CHANNELS_KERNEL ? fake_gpu_channels(&node->channels, node->grid, node->stream)
         : kernel >= GROUPED_KERNELS ? fake_grouped(&node->grouped, node->stream)
         : kernel == MOE_LINK_KERNEL
             ? fake_gpu_moe_link(&node->link, node->stream)
@@ -140,6 +144,8 @@ static CUresult fake_captured_launch(const CUlaunchConfig *config, CUfunction fu
         node.runs = *(uint64_t **)parameters[1];
     } else if ((uintptr_t)function == PACKETS_KERNEL) {
         node.packets = *(weft_cuda_packets *)parameters[0];
+    } else if ((uintptr_t)function == CHANNELS_KERNEL) {
+        node.channels = *(weft_cuda_channels *)parameters[0];
     } else if ((uintptr_t)function >= GROUPED_KERNELS) {
         node.grouped = (weft_cuda_grouped_launch){.grouped = *(weft_cuda_grouped *)parameters[0],
                                                   .b_map = *(CUtensorMap *)parameters[1],
@@ -240,7 +246,8 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         return CUDA_SUCCESS;
     }
     if ((uintptr_t)function == COLLECTIVE_KERNEL || (uintptr_t)function == PACKETS_KERNEL ||
-        (uintptr_t)function == GATE_KERNEL || (uintptr_t)function >= LADDER_FUNCTIONS)
+        (uintptr_t)function == GATE_KERNEL || (uintptr_t)function == CHANNELS_KERNEL ||
+        (uintptr_t)function >= LADDER_FUNCTIONS)
         return fake_captured_launch(config, function, parameters);
     if ((uintptr_t)function >= PEERS_KERNEL && (uintptr_t)function <= PEERS_KERNEL + FAKE_LINK_LINES)
         return fake_gpu_peers(parameters[0], (fake_link_kind)((uintptr_t)function - PEERS_KERNEL),

@@ -51,6 +51,28 @@ bool fake_step_packets(fake_launch *launch)
     return moved;
 }
 
+/* ---- collectives with counts, and messages ------------------------------------------------------------ */
+
+bool fake_step_channels(fake_launch *launch)
+{
+    bool moved = false, over = true;
+    fake_launch_start(launch);
+    for (uint32_t i = 0; i < launch->lane_count && !launch->args.control->abort; i++) {
+        uint32_t cta = (uint32_t)fake_draw(launch->lane_count);
+        bool done = false;
+        if (launch->lanes[cta].done)
+            continue;
+        moved |=
+            fake_channels_step(&launch->channels, cta, launch->lane_count, &launch->lanes[cta].at, &done);
+        launch->lanes[cta].done = done;
+    }
+    for (uint32_t i = 0; i < launch->lane_count; i++)
+        over &= launch->lanes[i].done;
+    if (over)
+        fake_launch_end(launch);
+    return moved;
+}
+
 /* ---- sums of products as marked words ---------------------------------------------------------------- */
 
 bool fake_step_exchange(fake_launch *launch)
@@ -200,6 +222,13 @@ int fake_awaited(const fake_launch *launch, uint64_t *round)
     for (uint32_t i = 0; launch->kind == EXPERTS && launch->started && i < launch->lane_count; i++)
         if (!launch->lanes[i].done)
             return fake_moe_awaits(&launch->moe, launch->kernel, i, round);
+    for (uint32_t i = 0; launch->kind == CHANNELS && launch->started && i < launch->lane_count; i++) {
+        const fake_lane *lane = &launch->lanes[i];
+        int peer = lane->done ? -1 : fake_channels_await(&launch->channels, i, launch->lane_count, &lane->at);
+        *round = launch->channels.call;
+        if (peer >= 0)
+            return peer;
+    }
     for (uint32_t i = 0; launch->kind == PACKETS && launch->started && i < launch->lane_count; i++) {
         const fake_lane *lane = &launch->lanes[i];
         int from = lane->loaded ? fake_packets_await(p, fake_packets_chunk(p, i), (int)lane->loaded - 1) : -1;

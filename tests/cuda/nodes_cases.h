@@ -6,7 +6,7 @@
 #define WEFT_TESTS_CUDA_NODES_CASES_H
 
 #include "api_cases.h"
-#include "collective_cases.h"
+#include "counted_cases.h"
 #include "support/nodes.h"
 
 static inline void nodes_collectives(weft_group *group)
@@ -36,6 +36,8 @@ static inline void nodes_collectives(weft_group *group)
                         coll_try(&r, &j);
                 }
         coll_stream(&r, 60, 3000);
+        counted_all(&r, 2);
+        counted_messages(&r);
     }
     coll_end(&r);
 }

@@ -1,6 +1,6 @@
 /* Collectives of weft.h on groups of fake GPUs: results, streams, errors, and what happens when a rank is
  * lost. */
-#include "collective_cases.h"
+#include "counted_cases.h"
 #include "fake_gpu.h"
 #include "run/cuda/packets.h"
 #include "support/procs.h"
@@ -185,6 +185,101 @@ static void kernels_rank(weft_group *group, void *argument)
     coll_end(&r);
 }
 
+static void counted_rank(weft_group *group, void *argument)
+{
+    coll_rank r;
+
+    if (coll_begin_on(group, weft_rank(group) % *(const int *)argument, &r)) {
+        counted_all(&r, weft_size(group) > 3 ? 2 : 5);
+        counted_messages(&r);
+        counted_graph(&r, 3);
+        if (weft_size(group) > 1)
+            counted_rejects(&r);
+    }
+    coll_end(&r);
+}
+
+static void counted_process(int rank, void *argument)
+{
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    counted_rank(group, argument);
+    weft_finalize(group);
+}
+
+/* Rank 1 does not come, or dies: to a call with counts, or with a message. */
+static weft_status wait_for_one(weft_group *group, bool message, void *memory)
+{
+    return message ? weft_recv(group, memory, 64, WEFT_F32, 1)
+                   : weft_gather(group, memory, (char *)memory + 4096, 64, WEFT_F32, 0);
+}
+
+static void late_rank(weft_group *group, void *argument)
+{
+    bool message = *(const bool *)argument;
+    void *memory;
+
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 8192, 0, &memory), WEFT_OK);
+    CHECK_INT(wait_for_one(group, false, memory), WEFT_OK);
+    if (weft_rank(group) == 1) {
+        CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
+    } else {
+        CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
+        CHECK_INT(wait_for_one(group, message, memory), WEFT_OK);
+        CHECK_INT(weft_group_wait(group), WEFT_ERR_TIMEOUT);
+    }
+    CHECK_HAS(weft_error(group),
+              message ? "for rank 1 to enter weft_send" : "for rank 1 to enter weft_gather");
+}
+
+static void counted_killed_process(int rank, void *argument)
+{
+    bool message = *(const bool *)argument;
+    weft_group *group;
+    void *memory;
+
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 8192, 0, &memory), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    if (rank == 1) {
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+        raise(SIGKILL);
+    }
+    CHECK_INT(wait_for_one(group, message, memory), WEFT_ERR_PEER_DIED);
+    CHECK_HAS(weft_error(group), "rank 1");
+    weft_group_free(group);
+}
+
+static void test_counted(void)
+{
+    int one = 1;
+
+    for (int ranks = 1; ranks <= 8; ranks += ranks < 3 ? 1 : ranks == 3 ? 2 : 3) {
+        int gpus = ranks % 2 ? ranks : 1;
+
+        fake_gpu_install(gpus, ranks == 5 ? 8 : 16, true); /* so few that CTAs have many jobs */
+        ranks_run(ranks, counted_rank, &gpus);
+    }
+    fake_gpu_install(1, 16, true);
+    procs both = procs_start(2, counted_process, &one);
+    procs_join(&both);
+    for (counted_fault fault = COUNTED_ALIKE; fault < COUNTED_FAULTS; fault++)
+        ranks_run(2, counted_fault_rank, &fault);
+    for (int i = 0; i < 2; i++) {
+        bool message = i;
+        procs all = procs_start(3, counted_killed_process, &message);
+
+        CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
+        procs_join(&all);
+        ranks_run(2 + !message, late_rank, &message);
+    }
+}
+
 static void errors_rank(weft_group *group, void *argument)
 {
     int me = weft_rank(group);
@@ -285,6 +380,7 @@ int main(void)
     int64_t few = 64, many = 1 << 20;
 
     test_threads();
+    test_counted();
     fake_gpu_install(1, 16, true);
     for (int i = 0; i < 2; i++) {
         procs all = procs_start(3, killed_process, i ? &many : &few);

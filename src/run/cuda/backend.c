@@ -2,6 +2,7 @@
 
 #include "choose/tuned.h"
 #include "core/dtype.h"
+#include "run/cuda/channels.h"
 #include "run/cuda/cublaslt.h"
 #include "run/cuda/group.h"
 #include "run/cuda/grouped.h"
@@ -23,6 +24,19 @@ static void describe(char *text, size_t bytes)
     weft_cublaslt_describe(text + used, bytes - used);
 }
 
+/* The same outcome on every rank. */
+static weft_status open_channels(weft_group *group)
+{
+    weft_status status = weft_cuda_channels_open(group);
+    weft_error_text why = group->error;
+
+    if (status != WEFT_OK) {
+        weft_cuda_detach(group);
+        group->error = why;
+    }
+    return status;
+}
+
 static weft_status attach(weft_group *group, int device)
 {
     weft_status status;
@@ -33,6 +47,8 @@ static weft_status attach(weft_group *group, int device)
     status = weft_cuda_attach(group, device, &apart);
     if (status == WEFT_OK && apart)
         return weft_cuda_nodes_backend.attach(group, device);
+    if (status == WEFT_OK)
+        status = open_channels(group);
     if (status == WEFT_OK)
         group->backend = &weft_cuda_backend;
     return status;
@@ -91,6 +107,18 @@ static weft_status issue(weft_plan *plan, const weft_operands *operands)
     const weft_cuda_group *g = weft_cuda_of(plan->group);
 
     return g->issue_ordered ? run_on(plan, operands, g->issue_stream) : run(plan, operands);
+}
+
+static weft_status settle(weft_group *group)
+{
+    weft_status status = weft_cuda_settle(group);
+
+    if (status != WEFT_OK)
+        return status;
+    weft_cuda_push(weft_cuda_of(group));
+    status = weft_cuda_channels_settle(group);
+    weft_cuda_pop(weft_cuda_of(group));
+    return status;
 }
 
 static weft_status set_stream(weft_group *group, bool ordered, void *stream)
@@ -154,10 +182,13 @@ const weft_backend weft_cuda_backend = {
     .run_on = run_on,
     .issue = issue,
     .wait = weft_cuda_plan_wait,
-    .settle = weft_cuda_settle,
+    .settle = settle,
     .set_stream = set_stream,
     .tuned_as = tuned_as,
     .reduces = reduces,
+    .counted = weft_cuda_counted,
+    .send = weft_cuda_send,
+    .recv = weft_cuda_recv,
     .moe = &moe_ops,
     .grouped = weft_cuda_grouped_run,
 };

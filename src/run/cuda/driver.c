@@ -147,10 +147,10 @@ static weft_status load_beside(const weft_cuda_driver *cu, CUmodule module, cons
 }
 
 /* Modules: for any GPU, the Hopper walkers, then these five, then products by themselves, those that send
- * their sums, grouped ones, those of stored weights, those of fp8, collectives by lines, what stands for
- * peers, and the walkers over an emulated link. */
+ * their sums, grouped ones, those of stored weights, those of fp8, collectives by lines and through
+ * channels, what stands for peers, and the walkers over an emulated link. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 5, GROUPED = SPLITK + 4 };
-enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, LINK };
+enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, LINK };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 {
@@ -201,6 +201,9 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
     }
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[LINES], "weft_lines_moved", 0, &device->lines_moved, error);
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[CHANNELS], weft_cuda_kernels_channels));
+    if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[CHANNELS], "weft_channels", 0, &device->channels, error);
     for (int i = 0; i <= WEFT_BF16 && status == WEFT_OK; i++) {
         char walks[32];
         snprintf(walks, sizeof(walks), "weft_collective_link_%s", types[i]);

@@ -126,7 +126,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[17 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
+    CUmodule modules[18 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
@@ -136,6 +136,7 @@ typedef struct weft_cuda_device {
         packets[WEFT_FP8_E5M2 + 1];                            /* by what is reduced; movement takes any */
     CUfunction lines[2][WEFT_FP8_E5M2 + 1];                    /* as packets; whole or not */
     CUfunction lines_moved;                                    /* whole ones that nothing is made of */
+    CUfunction channels;                                       /* counts and messages */
     CUfunction collective_link[WEFT_BF16 + 1];                 /* over an emulated link: for measurements */
     CUfunction gate, sums, sums_link;                          /* of matrices, with the epilogue; likewise */
     CUfunction exchange, exchange_link;                        /* of sums that go as marked words; likewise */

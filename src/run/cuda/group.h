@@ -20,19 +20,24 @@ typedef struct weft_cuda_group {
     weft_cuda_device *device;
     weft_cuda_heap heap;
     weft_heap *offsets;
-    size_t committed;   /* bytes at the beginning of every slot that have memory */
-    int crews;          /* that a rank may use; the least over all ranks */
-    bool whole;         /* every rank has a GPU to itself */
-    bool adds;          /* bulk stores may add in any rank's memory */
-    bool library;       /* every rank has cuBLASLt */
-    bool crowded;       /* other ranks of the group are threads of this process on the same GPU */
-    CUstream stream;    /* the rank's own */
-    CUdeviceptr tiles;  /* what grouped products count in (grouped.c); 0 = none yet */
-    bool issue_ordered; /* calls that keep their plans go on `issue_stream` and return at once */
-    void *issue_stream; /* as weft.h has it */
-    void *pinned;       /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */
-    uint32_t *stop;     /* in it: the word that kernels which wait look at */
-    uint32_t *met;      /* and where a rehearsal says how it went */
+    size_t committed; /* bytes at the beginning of every slot that have memory */
+    int crews;        /* that a rank may use; the least over all ranks */
+    bool whole;       /* every rank has a GPU to itself */
+    bool adds;        /* bulk stores may add in any rank's memory */
+    bool library;     /* every rank has cuBLASLt */
+    bool crowded;     /* other ranks of the group are threads of this process on the same GPU */
+    CUstream stream;  /* the rank's own */
+    struct {
+        char *block;           /* symmetric; NULL: too many ranks */
+        int32_t stripes;       /* of a channel */
+        bool issued, captured; /* since outcomes were looked at; by a graph, which may run at any time */
+    } channels;                /* channels.c */
+    CUdeviceptr tiles;         /* what grouped products count in (grouped.c); 0 = none yet */
+    bool issue_ordered;        /* calls that keep their plans go on `issue_stream` and return at once */
+    void *issue_stream;        /* as weft.h has it */
+    void *pinned;              /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */
+    uint32_t *stop;            /* in it: the word that kernels which wait look at */
+    uint32_t *met;             /* and where a rehearsal says how it went */
     struct weft_cuda_plan *plans;
     uint32_t plans_made;
     bool has_met; /* this rank, since its last run: journal.c */

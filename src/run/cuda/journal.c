@@ -10,28 +10,36 @@ enum {
     MARKS = MEETS | MET,
     OP_SHIFT = 2,
     OP_MASK = 15,
+    CALL = OP_MASK, /* in place of an operation: no plan, and in the meeting's place which call */
     MEETING_SHIFT = 6,
     MEETING_MASK = (1 << 29) - 1,
     PLAN_SHIFT = 35
 };
 
-_Static_assert((int)WEFT_OP_BROADCAST <= OP_MASK, "an entry has room for the operation");
+_Static_assert((int)WEFT_OP_BROADCAST < CALL, "an entry has room for the operation");
 
 static weft_journal *journal_of(const weft_session *session, int rank)
 {
     return &((weft_run_control *)(void *)((char *)session->control + session->delta[rank]))->journal;
 }
 
-static void enter(const weft_plan *plan, uint32_t meeting, unsigned marks)
+static void enter(const weft_group *group, uint32_t number, uint32_t meeting, int op, unsigned marks)
 {
-    weft_journal *mine = &plan->session->control->journal;
+    weft_journal *mine = &group->session->control->journal;
     uint64_t count = atomic_load_explicit(&mine->count, memory_order_relaxed);
-    uint64_t entry = (uint64_t)weft_cuda_plan_of(plan)->number << PLAN_SHIFT |
-                     (uint64_t)(meeting & MEETING_MASK) << MEETING_SHIFT |
-                     (uint64_t)plan->part.problem.op << OP_SHIFT | marks;
+    uint64_t entry = (uint64_t)number << PLAN_SHIFT | (uint64_t)(meeting & MEETING_MASK) << MEETING_SHIFT |
+                     (uint64_t)op << OP_SHIFT | marks;
 
     atomic_store_explicit(&mine->entries[count % WEFT_JOURNAL_ENTRIES], entry, memory_order_relaxed);
     atomic_store_explicit(&mine->count, count + 1, memory_order_release); /* partner: compare_with */
+}
+
+static void enter_run(const weft_group *group, uint32_t number, uint32_t meeting, int op)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+
+    enter(group, number, meeting, op, g->has_met ? MET : 0);
+    g->has_met = false;
 }
 
 static void withdraw(const weft_plan *plan)
@@ -44,7 +52,7 @@ static void withdraw(const weft_plan *plan)
 
 void weft_cuda_journal_meet(const weft_plan *plan)
 {
-    enter(plan, 0, MEETS);
+    enter(plan->group, weft_cuda_plan_of(plan)->number, 0, (int)plan->part.problem.op, MEETS);
 }
 
 void weft_cuda_journal_met(const weft_plan *plan)
@@ -55,10 +63,12 @@ void weft_cuda_journal_met(const weft_plan *plan)
 
 void weft_cuda_journal_run(const weft_plan *plan, uint32_t meeting)
 {
-    weft_cuda_group *g = weft_cuda_of(plan->group);
+    enter_run(plan->group, weft_cuda_plan_of(plan)->number, meeting, (int)plan->part.problem.op);
+}
 
-    enter(plan, meeting, g->has_met ? MET : 0);
-    g->has_met = false;
+void weft_cuda_journal_call(const weft_group *group, weft_entry entry)
+{
+    enter_run(group, 0, (uint32_t)entry, CALL);
 }
 
 void weft_cuda_journal_failed(const weft_plan *plan)
@@ -73,10 +83,16 @@ static bool differ(uint64_t x, uint64_t y)
     return (x ^ y) & ~(uint64_t)MARKS;
 }
 
+static const char *name_of(uint64_t entry)
+{
+    unsigned op = entry >> OP_SHIFT & OP_MASK;
+
+    return op == CALL ? weft_entry_name(entry >> MEETING_SHIFT & MEETING_MASK) : weft_op_name((weft_op)op);
+}
+
 static weft_status say(weft_group *group, int rank, uint64_t mine, uint64_t theirs)
 {
-    const char *op = weft_op_name((weft_op)(mine >> OP_SHIFT & OP_MASK)),
-               *other = weft_op_name((weft_op)(theirs >> OP_SHIFT & OP_MASK));
+    const char *op = name_of(mine), *other = name_of(theirs);
 
     if (op != other)
         return weft_group_poison(

@@ -18,6 +18,9 @@ void weft_cuda_journal_met(const struct weft_plan *plan);
 void weft_cuda_journal_run(const struct weft_plan *plan, uint32_t meeting);
 void weft_cuda_journal_failed(const struct weft_plan *plan);
 
+/* It makes a collective call that has no plan. */
+void weft_cuda_journal_call(const weft_group *group, weft_entry entry);
+
 /* WEFT_OK, or ranks have begun different things: the group is lost. */
 weft_status weft_cuda_journal_compare(weft_group *group);
 

@@ -34,6 +34,7 @@ EMBED(weft_cuda_kernels_fp8_one, "fp8_one");
 EMBED(weft_cuda_kernels_collective, "collective");
 EMBED(weft_cuda_kernels_packets, "packets");
 EMBED(weft_cuda_kernels_lines, "lines");
+EMBED(weft_cuda_kernels_channels, "channels");
 EMBED(weft_cuda_kernels_sums, "sums");
 EMBED(weft_cuda_kernels_exchange, "exchange");
 EMBED(weft_cuda_kernels_bf16_splitk_send, "bf16_splitk_send");

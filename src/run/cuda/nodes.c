@@ -2,10 +2,12 @@
 
 #include "choose/choose.h"
 #include "core/dtype.h"
+#include "run/cpu/counted.h"
 #include "run/cpu/program.h"
 #include "run/cuda/group.h"
 #include "run/cuda/prove.h"
 #include "run/given.h"
+#include "symm/message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -186,6 +188,9 @@ static weft_status nodes_copy(weft_group *group, void *to, const void *from, siz
     return weft_cuda_copy_on(&nodes_of(group)->gpu, to, from, bytes, &group->error);
 }
 
+static const char no_graph[] = "a run of GPUs that cannot address one another (on several nodes, or without "
+                               "peer access) goes through the host: no graph can have it";
+
 /* ---- running -------------------------------------------------------------------------------------- */
 
 /* Where an operand of a run is given. */
@@ -306,9 +311,7 @@ static weft_status take_in(weft_plan *plan, const weft_operands *user, weft_oper
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "on GPUs a run has no scales");
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &captured));
     if (captured != CU_STREAM_CAPTURE_STATUS_NONE)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "a run of GPUs that cannot address one another (on several nodes, or without "
-                              "peer access) goes through the host: no graph can have it");
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "%s", no_graph);
     return copy_all(plan, user, host, false, stream);
 }
 
@@ -370,6 +373,105 @@ static bool nodes_reduces(weft_dtype dtype, weft_reduction reduction)
     return weft_dtype_reduces(dtype, reduction);
 }
 
+/* ---- collectives with counts, and messages --------------------------------------------------------- */
+
+/* On the stream of the group's calls, to its end: bytes between the caller's memory and a stand-in. */
+static weft_status copy_bytes(weft_cuda_nodes *nodes, weft_operand_role role, void *user, int64_t bytes,
+                              bool back, weft_error_text *error)
+{
+    const weft_cuda_group *g = &nodes->gpu;
+    const weft_cuda_driver *cu = g->device->cu;
+    CUstream stream = weft_cuda_stream(g, g->issue_stream);
+    CUstreamCaptureStatus captured = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUdeviceptr theirs = (CUdeviceptr)(uintptr_t)user, ours;
+    weft_status status;
+
+    WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &captured));
+    if (captured != CU_STREAM_CAPTURE_STATUS_NONE)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "%s", no_graph);
+    if (bytes == 0)
+        return WEFT_OK;
+    status = grow(g, &nodes->of[role], (size_t)bytes, error);
+    if (status != WEFT_OK)
+        return status;
+    ours = (CUdeviceptr)(uintptr_t)nodes->of[role].memory;
+    if (back)
+        WEFT_CUDA_TRY(cuMemcpyAsync(theirs, ours, (size_t)bytes, stream));
+    else
+        WEFT_CUDA_TRY(cuMemcpyAsync(ours, theirs, (size_t)bytes, stream));
+    WEFT_CUDA_TRY(cuStreamSynchronize(stream));
+    return WEFT_OK;
+}
+
+static weft_status take_bytes(weft_group *group, weft_operand_role role, const void *user, int64_t bytes)
+{
+    weft_cuda_nodes *nodes = nodes_of(group);
+    weft_status status;
+
+    weft_cuda_push(&nodes->gpu);
+    status = copy_bytes(nodes, role, (void *)(uintptr_t)user, bytes, false, &group->error);
+    weft_cuda_pop(&nodes->gpu);
+    return status;
+}
+
+/* Others count on the rank's results by now. */
+static weft_status give_bytes(weft_group *group, void *user, int64_t bytes)
+{
+    weft_cuda_nodes *nodes = nodes_of(group);
+    weft_status status;
+
+    weft_cuda_push(&nodes->gpu);
+    status = copy_bytes(nodes, WEFT_ROLE_RECV, user, bytes, true, &group->error);
+    weft_cuda_pop(&nodes->gpu);
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    return weft_group_poison(group, status, "rank %d could not copy its results to its GPU: %.400s",
+                             group->rank, group->error.text);
+}
+
+static weft_status nodes_counted(weft_group *group, const weft_counted_job *job)
+{
+    weft_cuda_nodes *nodes = nodes_of(group);
+    int64_t element = (int64_t)weft_dtype_size(job->dtype), sent = 0, received = 0;
+    weft_counted_job host = *job;
+    weft_status status = weft_group_check(group);
+
+    if (status != WEFT_OK)
+        return status;
+    for (int rank = 0; rank < group->size && job->send_count; rank++) {
+        sent = job->shared ? job->send_count[group->rank] * element : sent + job->send_count[rank] * element;
+        received =
+            job->reduces ? job->recv_count[rank] * element : received + job->recv_count[rank] * element;
+    }
+    /* recv too: what it stands for is not read, and whether there is memory is known before anybody waits */
+    if (job->send_count && (take_bytes(group, WEFT_ROLE_SEND, job->send, sent) != WEFT_OK ||
+                            take_bytes(group, WEFT_ROLE_RECV, job->recv, received) != WEFT_OK))
+        host.send_count = NULL;
+    host.send = nodes->of[WEFT_ROLE_SEND].memory;
+    host.recv = nodes->of[WEFT_ROLE_RECV].memory;
+    status = weft_counted_run(group, &host);
+    return status == WEFT_OK ? give_bytes(group, job->recv, received) : status;
+}
+
+static weft_status nodes_send(weft_group *group, const void *data, int64_t count, weft_dtype dtype, int to)
+{
+    weft_status status = take_bytes(group, WEFT_ROLE_SEND, data, count * (int64_t)weft_dtype_size(dtype));
+
+    if (status != WEFT_OK)
+        return status;
+    return weft_message_send(group, nodes_of(group)->of[WEFT_ROLE_SEND].memory, count, dtype, to);
+}
+
+static weft_status nodes_recv(weft_group *group, void *data, int64_t count, weft_dtype dtype, int from)
+{
+    int64_t bytes = count * (int64_t)weft_dtype_size(dtype);
+    weft_status status = take_bytes(group, WEFT_ROLE_RECV, data, bytes);
+
+    if (status == WEFT_OK)
+        status = weft_message_recv(group, nodes_of(group)->of[WEFT_ROLE_RECV].memory, count, dtype, from);
+    return status == WEFT_OK ? give_bytes(group, data, bytes) : status;
+}
+
 static weft_status nodes_grouped(weft_group *group, const weft_grouped_args *args)
 {
     (void)args;
@@ -402,5 +504,8 @@ const weft_backend weft_cuda_nodes_backend = {
     .tuned_as = weft_choose_tuned_as,
     .set_stream = nodes_set_stream,
     .reduces = nodes_reduces,
+    .counted = nodes_counted,
+    .send = nodes_send,
+    .recv = nodes_recv,
     .grouped = nodes_grouped,
 };
