@@ -423,7 +423,7 @@ typedef struct weft_problem {
     weft_tuning tuning;
     /* m, n and k are divided over the ranks in multiples of these (weft_part_granular), where they are
      * divided: an attention head's columns stay together with granule_n = its size in the product that makes
-     * them and granule_k = it in the one that takes them. 0 = 1. On the CPU. */
+     * them and granule_k = it in the one that takes them. 0 = 1. */
     int64_t granule_m, granule_n, granule_k;
     /* Whether runs bring scales (weft_operands): 0 = none; 1 = alpha, row_scale and col_scale, which on the
      * CPU every run may; 128 = also a_scale and b_scale, of blocks of 128, for products of fp8. On GPUs

@@ -356,6 +356,14 @@ static inline weft_span weft_problem_part_k(const weft_problem *problem, int wor
     return weft_part_granular(problem->k, problem->granule_k, world, rank);
 }
 
+/* Whether all ranks have as much of a divided extent, and that in whole vectors. */
+static inline bool weft_parts_even(int64_t extent, int64_t granule, int world, int64_t vector)
+{
+    int64_t least = weft_part_granular(extent, granule, world, world - 1).count;
+
+    return least * world == extent && least % vector == 0;
+}
+
 /* The slice of an all_reduce by two_shot_packets that a rank adds up; that of rank 0 is the longest. Slices
  * begin on whole vectors of 16 bytes, as far as send does. */
 weft_span weft_lines_slice(const weft_problem *problem, int world, int rank);

@@ -215,7 +215,7 @@ static inline void api_all(weft_group *gpu, weft_group *cpu, weft_group *memory,
         }
 }
 
-/* Epilogues, transposes, strides, dtypes and batches, over all operations in turn. */
+/* Epilogues, transposes, strides, dtypes, batches and granules, over all operations in turn. */
 static inline void api_forms(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
 {
     int64_t m = run->small ? 56 : 333, n = run->small ? 40 : 304, k = run->small ? 48 : 208;
@@ -232,6 +232,9 @@ static inline void api_forms(weft_group *gpu, weft_group *cpu, weft_group *memor
         t.problem.bias = i % 2;
         t.problem.act = i % 3 == 2 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
         t.problem.l = i % 7 == 6 ? 3 : 1;
+        t.problem.granule_m = i % 5 == 1 ? 9 : 0;
+        t.problem.granule_n = i % 5 == 2 ? 16 : 0;
+        t.problem.granule_k = i % 5 == 3 ? 7 : 0;
         t.slack = (const int[]){0, 8, 3, 16}[i % 4]; /* 3: rows the copy engine cannot address */
         api_try(gpu, cpu, memory, &t, 2);
     }

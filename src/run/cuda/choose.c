@@ -136,9 +136,10 @@ static bool has_halves(const weft_problem *p, int world)
         return false;
     if (p->op == WEFT_OP_AG_GEMM)
         return p->layout != WEFT_LAYOUT_GATHER_B && !weft_layout_gathers_k(p->layout) && !p->transa &&
-               p->m % world == 0 && p->k % PADDED == 0;
+               weft_parts_even(p->m, p->granule_m, world, 1) && p->k % PADDED == 0;
     return sums &&
-           (p->op == WEFT_OP_GEMM_AR || (p->layout != WEFT_LAYOUT_SCATTER_COLS && p->m % world == 0)) &&
+           (p->op == WEFT_OP_GEMM_AR ||
+            (p->layout != WEFT_LAYOUT_SCATTER_COLS && weft_parts_even(p->m, p->granule_m, world, 1))) &&
            p->n % PADDED == 0 && p->wire_dtype == p->d_dtype && p->alpha == 1 && p->beta == 0 && !p->bias &&
            p->act == WEFT_ACT_NONE;
 }
@@ -158,7 +159,7 @@ static bool few_rows(const weft_problem *p, const weft_cuda_basis *b)
     int64_t few = p->op == WEFT_OP_GEMM_AS ? 32 : p->op == WEFT_OP_GEMM_AR ? 128 : 256, tiled = 0;
 
     for (int r = 0; r < b->world; r++)
-        tiled += weft_round_up(weft_part(p->m, b->world, r).count, WEFT_CUDA_TILE_M);
+        tiled += weft_round_up(weft_problem_part_m(p, b->world, r).count, WEFT_CUDA_TILE_M);
     return p->m <= few || (p->op == WEFT_OP_GEMM_AR && b->hopper && b->adds && 2 * tiled > 3 * p->m);
 }
 
@@ -552,12 +553,12 @@ static weft_tuning tune_lanes(const weft_problem *p, const weft_cuda_basis *b, w
 /* What peers touch of a rank's part of a product. */
 static int64_t touched_bytes(const weft_problem *p, int world)
 {
-    bool columns = p->layout == WEFT_LAYOUT_GATHER_B;
+    weft_span part = p->layout == WEFT_LAYOUT_GATHER_B ? weft_problem_part_n(p, world, 0)
+                                                       : weft_problem_part_m(p, world, 0);
 
     if (p->op != WEFT_OP_AG_GEMM)
         return p->l * p->m * p->n * (int64_t)weft_dtype_size(p->d_dtype);
-    return p->l * weft_part(columns ? p->n : p->m, world, 0).count * p->k *
-           (int64_t)weft_dtype_size(p->dtype);
+    return p->l * part.count * p->k * (int64_t)weft_dtype_size(p->dtype);
 }
 
 /* Ranks that share a GPU share its memory's rate too: there chunks of a collective hide little, and its sums

@@ -105,10 +105,9 @@ static cudaDataType_t type_of(weft_dtype dtype)
  * to float32 on the way, as weft does. */
 static bool takes_fp8(const weft_problem *p, int world, weft_dtype out)
 {
-    int64_t vector = 16 * (int64_t)world;
-
-    return p->dtype == WEFT_FP8_E4M3 && !p->transa && p->transb && !p->bias && p->n % vector == 0 &&
-           p->k % vector == 0 && (out == WEFT_F32 || out == WEFT_F16 || out == WEFT_BF16);
+    return p->dtype == WEFT_FP8_E4M3 && !p->transa && p->transb && !p->bias &&
+           weft_parts_even(p->n, p->granule_n, world, 16) && weft_parts_even(p->k, p->granule_k, world, 16) &&
+           (out == WEFT_F32 || out == WEFT_F16 || out == WEFT_BF16);
 }
 
 /* With alpha = 0 cuBLASLt may still read A and B. It takes a bias to lie on 16 bytes, which nobody knows
@@ -125,7 +124,7 @@ bool weft_cublaslt_makes(const weft_problem *p, int world)
            weft_cuda_multiplies_everywhere(p, world) && p->m <= INT32_MAX && p->n <= INT32_MAX &&
            p->k <= INT32_MAX && p->alpha != 0 &&
            (sums || p->act == WEFT_ACT_NONE || p->act == WEFT_ACT_RELU) && (sums || world == 1 || !p->bias) &&
-           (world == 1 || p->op != WEFT_OP_GEMM_AS || p->n % (VECTOR * world) == 0);
+           (world == 1 || p->op != WEFT_OP_GEMM_AS || weft_parts_even(p->n, p->granule_n, world, VECTOR));
 }
 
 static uint32_t alignment_of(const weft_cuda_matrix *x)

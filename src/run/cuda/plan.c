@@ -110,9 +110,6 @@ static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p
     if (weft_layout_gathers_k(p->layout))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend does not gather along k; the CPU does");
-    if (p->granule_m || p->granule_n || p->granule_k)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend divides m, n and k by elements; granules are for the CPU");
     if (weft_problem_is_gated(p))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend has no gated activations; they are applied on the CPU");

@@ -280,8 +280,9 @@ bool weft_splitk_makes(const weft_problem *p, int world)
     bool sums = world > 1 && (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR);
     weft_dtype out = sums ? p->wire_dtype : p->d_dtype;
     int64_t k = sums ? p->k / world : p->k, n = world > 1 && !sums ? p->n / world : p->n;
-    bool even = world == 1 || (p->k % (sums ? (int64_t)VECTOR * world : VECTOR) == 0 &&
-                               p->n % (sums ? VECTOR : (int64_t)VECTOR * world) == 0);
+    bool even =
+        world == 1 || (sums ? weft_parts_even(p->k, p->granule_k, world, VECTOR) && p->n % VECTOR == 0
+                            : weft_parts_even(p->n, p->granule_n, world, VECTOR) && p->k % VECTOR == 0);
 
     return p->op < WEFT_OP_ALL_REDUCE && (p->dtype == WEFT_F16 || p->dtype == WEFT_BF16) &&
            (out == p->dtype || out == WEFT_F32) && p->l == 1 && p->alpha != 0 && !p->transa &&
