@@ -537,7 +537,7 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
  * function sets it. What rank r holds, and what it gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
  *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
- *   r; rows part r. B is plain in both, and they run on the CPU.
+ *   r; rows part r. B is plain in both.
  * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
  * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
  * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank.

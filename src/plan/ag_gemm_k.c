@@ -131,8 +131,9 @@ static int64_t fetch(ag_gemm_k *ag, int rank, uint32_t signal)
     weft_gemm_gen *gen = &ag->gen;
     weft_builder *b = gen->builder;
     weft_span k = k_of(ag, rank), other = weft_whole(ag->of_a ? ag->rows : ag->cols);
-    weft_shares shares = ag->of_a ? weft_shares_of(gen->problem, other, weft_whole(k.count), 0, 0)
-                                  : weft_shares_of(gen->problem, weft_whole(k.count), other, 0, 0);
+    int64_t tile_m = gen->problem->tuning.tile_m, tile_n = gen->problem->tuning.tile_n;
+    weft_shares shares = ag->of_a ? weft_shares_of(gen->problem, other, weft_whole(k.count), tile_m, tile_n)
+                                  : weft_shares_of(gen->problem, weft_whole(k.count), other, tile_m, tile_n);
     int64_t tasks = 0;
 
     for (int64_t batch = 0; batch < gen->problem->l && k.count && other.count; batch++) {
@@ -155,6 +156,16 @@ static int64_t fetch(ag_gemm_k *ag, int rank, uint32_t signal)
         }
     }
     return tasks;
+}
+
+/* One task of all that was gathered, for a library. */
+static void multiply_at_once(ag_gemm_k *ag)
+{
+    for (int64_t batch = 0; batch < ag->gen.problem->l && ag->rows && ag->cols; batch++) {
+        k_tile t = {.batch = batch, .rows = weft_whole(ag->rows), .cols = weft_whole(ag->cols)};
+
+        whole_tile(ag, &t);
+    }
 }
 
 static void unfused(ag_gemm_k *ag)
@@ -180,7 +191,10 @@ static void unfused(ag_gemm_k *ag)
         weft_builder_expect(gen->builder, fetched, tasks);
         weft_builder_gate(gen->builder, fetched, tasks);
     }
-    every_tile(ag, whole_tile);
+    if (weft_gemm_by_library(gen))
+        multiply_at_once(ag);
+    else
+        every_tile(ag, whole_tile);
 }
 
 void weft_generate_ag_gemm_k(weft_builder *builder)

@@ -240,6 +240,30 @@ static inline void api_forms(weft_group *gpu, weft_group *cpu, weft_group *memor
     }
 }
 
+/* k gathered, as for the gradient of a weight: of A and of B, by every schedule, both ways they lie, even
+ * parts and others. */
+static inline void api_gathers_k(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
+{
+    static const weft_schedule schedules[] = {WEFT_SCHEDULE_AUTO, WEFT_SCHEDULE_DIRECT,
+                                              WEFT_SCHEDULE_UNFUSED};
+
+    for (int i = 0; i < (run->small ? 6 : 12); i++) {
+        bool even = i % 4 < 2;
+        tp_case t = api_case(run, 0, run->small ? 40 : 520, run->small ? 72 : 392,
+                             (run->small ? 16 : 128) * (int64_t)weft_size(gpu) + (even ? 0 : 5));
+
+        t.problem.schedule = schedules[i % 3];
+        t.problem.layout = i % 2 ? WEFT_LAYOUT_GATHER_B_K : WEFT_LAYOUT_GATHER_A_K;
+        t.problem.transa = i % 3 != 1;
+        t.problem.transb = i % 5 == 4;
+        t.problem.beta = i % 3 == 2;
+        t.problem.d_dtype = i % 4 == 3 ? WEFT_F32 : t.problem.dtype;
+        t.problem.granule_k = i == 5 ? 8 : 0;
+        t.slack = even ? 0 : 3;
+        api_try(gpu, cpu, memory, &t, 2);
+    }
+}
+
 /* fp8 with every kind of scales, as run values: of rows and columns, of blocks, alpha; all operations, types
  * of D, both ways A and B lie, n and k that end inside blocks and begin there. */
 static inline void api_scaled(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
@@ -368,6 +392,7 @@ static inline void api_rank(weft_group *group, void *argument)
         }
         api_all(group, cpu, memory, run);
         api_forms(group, cpu, memory, run);
+        api_gathers_k(group, cpu, memory, run);
         api_reals(group, cpu, memory, run);
         if (run->small)
             api_scaled(group, cpu, memory, run);

@@ -5,7 +5,8 @@
 
 bool weft_cuda_multiplies_everywhere(const weft_problem *p, int world)
 {
-    bool rows = p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_B,
+    bool rows = p->op == WEFT_OP_AG_GEMM &&
+                (p->layout == WEFT_LAYOUT_GATHER_B || p->layout == WEFT_LAYOUT_GATHER_B_K),
          sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
     int last = world - 1; /* which has the least */
 

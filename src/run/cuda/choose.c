@@ -48,6 +48,8 @@ static weft_schedule usual_schedule(const weft_problem *p)
 {
     switch (p->op) {
     case WEFT_OP_AG_GEMM:
+        if (weft_layout_gathers_k(p->layout)) /* every tile needs all of it: fetched once, it is there */
+            return WEFT_SCHEDULE_UNFUSED;
         return p->layout == WEFT_LAYOUT_GATHER_B ? WEFT_SCHEDULE_ALLGATHER_ROTATING_B
                                                  : WEFT_SCHEDULE_ALLGATHER_ROTATING_A;
     case WEFT_OP_GEMM_RS:
@@ -292,6 +294,8 @@ static weft_tuning tune_exchange(const weft_problem *p, const weft_cuda_basis *b
         t.tile_n = t.exchange ? HALF_N : sum_cols(p, b->world, ctas);
     if (!t.tile_m && p->op != WEFT_OP_AG_GEMM)
         t.tile_m = SUM_ROWS;
+    else if (!t.tile_m && weft_layout_gathers_k(p->layout))
+        t.tile_m = HALF_M;
     else if (!t.tile_m && p->layout != WEFT_LAYOUT_GATHER_B)
         t.tile_m = moved_rows(p);
     if (!t.workers)
@@ -365,7 +369,8 @@ static bool has_chunks(const weft_problem *p, weft_schedule schedule, const weft
 {
     if (schedule == WEFT_SCHEDULE_UNFUSED)
         return leaves_sums(p, t);
-    return p->op != WEFT_OP_AG_GEMM || schedule != WEFT_SCHEDULE_TWO_LEVEL;
+    return p->op != WEFT_OP_AG_GEMM ||
+           (schedule != WEFT_SCHEDULE_TWO_LEVEL && !weft_layout_gathers_k(p->layout));
 }
 
 static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
@@ -408,10 +413,13 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
 static weft_problem choose_product(const weft_problem *asked, const weft_cuda_basis *b)
 {
     weft_problem decided = *asked;
-    maker m = choose_maker(asked, b);
+    maker m;
 
+    if (b->world == 1 && weft_layout_gathers_k(asked->layout)) /* alone, all of k is there */
+        decided.layout = WEFT_LAYOUT_GATHER_A;
+    m = choose_maker(&decided, b);
+    decided.tuning = choose_tuning(&decided, b, &m);
     decided.schedule = m.schedule;
-    decided.tuning = choose_tuning(asked, b, &m);
     decided.b_form = WEFT_B_PLAIN;
     return decided;
 }

@@ -107,9 +107,6 @@ static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p
     if (p->b_form == WEFT_B_PREPACKED)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "B packed by weft_pack is for CPU kernels; on GPUs give B as it is");
-    if (weft_layout_gathers_k(p->layout))
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend does not gather along k; the CPU does");
     if (weft_problem_is_gated(p))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend has no gated activations; they are applied on the CPU");

@@ -285,9 +285,10 @@ bool weft_splitk_makes(const weft_problem *p, int world)
                             : weft_parts_even(p->n, p->granule_n, world, VECTOR) && p->k % VECTOR == 0);
 
     return p->op < WEFT_OP_ALL_REDUCE && (p->dtype == WEFT_F16 || p->dtype == WEFT_BF16) &&
-           (out == p->dtype || out == WEFT_F32) && p->l == 1 && p->alpha != 0 && !p->transa &&
-           weft_cuda_multiplies_everywhere(p, world) && even && k % VECTOR == 0 &&
-           (p->transb || n % VECTOR == 0) && p->m <= INT32_MAX && p->n <= INT32_MAX && p->k <= INT32_MAX;
+           !weft_layout_gathers_k(p->layout) && (out == p->dtype || out == WEFT_F32) && p->l == 1 &&
+           p->alpha != 0 && !p->transa && weft_cuda_multiplies_everywhere(p, world) && even &&
+           k % VECTOR == 0 && (p->transb || n % VECTOR == 0) && p->m <= INT32_MAX && p->n <= INT32_MAX &&
+           p->k <= INT32_MAX;
 }
 
 static weft_status encode(const weft_cuda_driver *cu, const weft_cuda_matrix *x, int64_t inner, int64_t outer,
