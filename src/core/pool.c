@@ -33,8 +33,9 @@ struct weft_pool {
     unsigned called;
     int size; /* members that exist, the caller included: threads 1 .. size - 1 */
     bool ending;
-    weft_pool_work work; /* these two are written before a member is called and stay until it has returned */
+    weft_pool_work work; /* these three are written before a member is called, stay until all have returned */
     void *argument;
+    int working; /* members of this job that have a thread, the caller included */
     member **members;
 };
 
@@ -82,6 +83,14 @@ static void gate_wait(gate *g, unsigned value)
     pthread_mutex_unlock(&g->mutex);
 }
 
+/* Calls two others to the job: who is called does the same, so that the last of many is called soon, although
+ * waking one that sleeps takes microseconds. */
+static void pass_call(weft_pool *pool, int number)
+{
+    for (int i = 2 * number + 1; i <= 2 * number + 2 && i < pool->working; i++)
+        gate_advance(&pool->members[i]->go);
+}
+
 static void *serve(void *argument)
 {
     member *me = argument;
@@ -91,6 +100,7 @@ static void *serve(void *argument)
         gate_wait(&me->go, job);
         if (pool->ending)
             return NULL;
+        pass_call(pool, me->number);
         pool->work(pool->argument, me->number);
         gate_advance(&pool->finished);
     }
@@ -199,9 +209,9 @@ void weft_pool_run(weft_pool *pool, int members, weft_pool_work work, void *argu
     if (pool) {
         pool->work = work;
         pool->argument = argument;
+        pool->working = called;
+        pass_call(pool, 0);
     }
-    for (int i = 1; pool && i < called; i++)
-        gate_advance(&pool->members[i]->go);
     work(argument, 0);
     for (int i = pool ? called : 1; i < members; i++) /* those there is no thread for */
         work(argument, i);

@@ -3,31 +3,49 @@
 #include "core/part.h"
 #include "core/pool.h"
 #include "core/round.h"
+#include "core/signal.h"
 #include "gemm/epilogue.h"
 
 #include <math.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 enum {
     TASKS_PER_MEMBER = 4,
     OWN_PANELS = 8,              /* of B for each member: fewer are packed together */
-    OWN_COLUMNS = 512,           /* for each member, that make it worth packing all of A too */
+    PIECES_LEAST = 4,            /* of a strip's B: who comes to help at the end packs some of them too */
+    POLLS = 1024,                /* of a piece that another packs, before the CPU is offered to it */
     LINE_BYTES = 16 << 10,       /* of B that is read as it lies: shorter ones are fetched badly */
     PACKED_BYTES_MOST = 64 << 20 /* of B packed at a time; wider ones are worked off in column blocks */
 };
 
 static const double flops_per_member = 2e6; /* below this a second thread costs more than it gives */
 
-/* One step of a product: a tile cut into a grid of tasks that members take in turn. */
+/* Columns of a product and who works on them. */
+typedef struct strip {
+    _Alignas(WEFT_LINE_BYTES) _Atomic int64_t piece; /* of its B, taken by fetch_add */
+    _Atomic int64_t packed; /* pieces: release by who packed one, partner: the acquire in await_strip */
+    _Atomic int64_t block;  /* of rows, taken by fetch_add */
+} strip;
+
+/*
+ * A product, or packing alone, cut into strips of columns and these into blocks of rows. A member has a strip
+ * to begin with, so that its B stays in its caches for one block of rows after another, and packs it together
+ * with the others that begin there; then it goes on to the next strips and takes what is left of them. So
+ * members need not be equally fast, nor be there at the same time: nobody waits but for a piece of B that
+ * another is packing right now.
+ */
 typedef struct grid {
     const weft_gemm_tile *tile;
-    weft_packed *packing; /* not NULL: the step packs B into it */
-    int64_t rows, cols;   /* of a task; the last ones take what is left */
-    int64_t down, across; /* tasks in a column and in a row of the grid */
-    int64_t tasks;
+    weft_packed *packing; /* not NULL: B is packed into it */
+    int64_t rows, cols;   /* of a block and a strip; the last ones take what is left */
+    int64_t down, across; /* blocks of a strip, strips */
+    int64_t pieces;       /* of B in a strip, of piece_k x piece_cols */
+    int64_t piece_k, piece_cols;
+    int members;
+    strip *strips;
     char *workspace;
     size_t workspace_bytes; /* of one member */
-    _Atomic int64_t next;   /* taken by fetch_add; the pool's start and end order the data */
 } grid;
 
 static int64_t min64(int64_t a, int64_t b)
@@ -63,24 +81,64 @@ static weft_gemm_tile tile_at(const weft_gemm_tile *whole, int64_t i, int64_t j,
     return t;
 }
 
-static void work_grid(void *argument, int member)
+/* Packs what nobody has taken of a strip's B. */
+static void pack_strip(const grid *g, int64_t index)
 {
-    grid *g = argument;
-    int64_t task;
+    const weft_gemm_tile *tile = g->tile;
+    strip *s = &g->strips[index];
+    int64_t begin = index * g->cols, cols = min64(g->cols, tile->n - begin), piece;
+    int64_t wide = weft_divide_up(cols, g->piece_cols);
 
-    while ((task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->tasks) {
-        int64_t i = task / g->across * g->rows, j = task % g->across * g->cols;
-        int64_t rows = task / g->across == g->down - 1 ? g->tile->m - i : g->rows;
-        int64_t cols = min64(g->cols, g->tile->n - j);
+    while ((piece = atomic_fetch_add_explicit(&s->piece, 1, memory_order_relaxed)) < g->pieces) {
+        int64_t k0 = piece / wide * g->piece_k, j = piece % wide * g->piece_cols;
 
-        if (g->packing) {
-            weft_packed_fill(g->tile->bind, g->packing, g->tile->b, g->tile->b_dtype, g->tile->b_rs,
-                             g->tile->b_cs, 0, g->tile->k, j, cols);
-            continue;
-        }
+        if (k0 < tile->k)
+            weft_packed_fill(tile->bind, g->packing, tile->b, tile->b_dtype, tile->b_rs, tile->b_cs, k0,
+                             min64(g->piece_k, tile->k - k0), begin + j, min64(g->piece_cols, cols - j));
+        atomic_fetch_add_explicit(&s->packed, 1, memory_order_release);
+    }
+}
+
+/* Until the pieces that others have taken are packed: they are at it. */
+static void await_strip(const grid *g, const strip *s)
+{
+    for (int poll = 1; atomic_load_explicit(&s->packed, memory_order_acquire) < g->pieces; poll++) {
+        if (poll % POLLS)
+            weft_pause();
+        else
+            sched_yield();
+    }
+}
+
+static void multiply_strip(const grid *g, int64_t index, char *workspace)
+{
+    strip *s = &g->strips[index];
+    int64_t j = index * g->cols, cols = min64(g->cols, g->tile->n - j), block;
+
+    while ((block = atomic_fetch_add_explicit(&s->block, 1, memory_order_relaxed)) < g->down) {
+        int64_t i = block * g->rows, rows = block == g->down - 1 ? g->tile->m - i : g->rows;
         weft_gemm_tile part = tile_at(g->tile, i, j, rows, cols);
 
-        weft_gemm_run_tile(&part, g->workspace + (size_t)member * g->workspace_bytes);
+        weft_gemm_run_tile(&part, workspace);
+    }
+}
+
+static void work_grid(void *argument, int member)
+{
+    const grid *g = argument;
+    int64_t first = member * g->across / g->members;
+
+    for (int64_t visit = 0; visit < g->across; visit++) {
+        int64_t index = (first + visit) % g->across;
+        strip *s = &g->strips[index];
+
+        if (g->packing)
+            pack_strip(g, index);
+        if (atomic_load_explicit(&s->block, memory_order_relaxed) >= g->down)
+            continue;
+        if (g->packing)
+            await_strip(g, s);
+        multiply_strip(g, index, g->workspace + (size_t)member * g->workspace_bytes);
     }
 }
 
@@ -92,81 +150,110 @@ static bool lies_row_major(const weft_gemm_tile *tile)
 }
 
 /* Rows that are one block of A use a packed panel of B once: members with columns enough each pack their own,
- * which are then still in their caches, and leave whole columns to one member. With so many columns that
- * packing all rows of A does not count, they do so for any number of rows: nobody waits for B. */
+ * a piece at a time, which is still in their caches then. */
 static bool packs_own_columns(const weft_gemm_tile *tile, int members)
 {
-    const weft_kernel *kernel = tile->bind->kernel;
-    int64_t fewest = tile->m <= tile->bind->mc ? OWN_PANELS * kernel->nr : OWN_COLUMNS;
-
-    return members > 1 && !tile->packed_b && tile->k > 0 && tile->m > kernel->mr &&
-           tile->n >= (int64_t)members * fewest;
+    return tile->m <= tile->bind->mc && tile->n >= (int64_t)members * OWN_PANELS * tile->bind->kernel->nr;
 }
 
-/* How long a task takes, in multiplications: it packs its rows of A itself and fetches the columns of B that
- * others packed, an element of the one in the time of about nr multiplications, of the other of mr / 2. */
-static double task_cost(const weft_gemm_steps *steps, int64_t rows, int64_t cols)
+/* B is packed by the members, each strip by those that begin there. */
+static bool packs(const weft_gemm_tile *tile, int members)
 {
-    return (double)rows * (double)(cols + steps->nr) + 0.5 * (double)(cols * steps->mr);
+    return members > 1 && !tile->packed_b && tile->k > 0 && tile->m > tile->bind->kernel->mr &&
+           !packs_own_columns(tile, members);
 }
 
 /*
- * Tasks of about `down` to a column, and so many to a row that there are `tasks` in all. Less than mr rows
- * are no task of their own beside others: a kernel for few rows may sum in another order, and what is left
- * depends on the members.
+ * Strips of about `across` to the grid, and so many blocks of rows that there are `tasks` in all. Less than
+ * mr rows are no block of their own beside others: a kernel for few rows may sum in another order, and what
+ * is left depends on the members.
  */
-static void cut_into(grid *g, const weft_gemm_steps *steps, int64_t down, int64_t tasks)
+static void cut_into(grid *g, const weft_gemm_steps *steps, int64_t across, int64_t tasks)
 {
     int64_t m = g->tile->m, n = g->tile->n;
 
-    g->rows = weft_round_up(weft_divide_up(m, down), steps->mr);
-    g->down = (m - steps->mr) / g->rows + 1;
-    int64_t across = weft_divide_up(tasks, g->down);
-
     g->cols = weft_round_up(weft_divide_up(n, across), steps->nr);
     g->across = weft_divide_up(n, g->cols);
-    g->tasks = g->down * g->across;
+    g->rows = weft_round_up(weft_divide_up(m, weft_divide_up(tasks, g->across)), steps->mr);
+    g->down = m > steps->mr ? (m - steps->mr) / g->rows + 1 : 1;
 }
 
-/* The grid that is done first. Members are not equally fast, so more turns are better where they cost little:
- * at the end all but one wait, a quarter of a task in the mean. */
-static void cut_grid(grid *g, int members)
+/*
+ * How long a member takes, in multiplications: it packs the rows of A of each block, and fetches the columns
+ * of B of each strip, an element in the time of about nr and mr of them; of a strip that is larger than a
+ * block of A may be, for every block of A again. At the end all members but one wait, a quarter of a block in
+ * the mean.
+ */
+static double time_of(const grid *g, const weft_gemm_steps *steps)
 {
     static const double idle = 0.25;
-    weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
-    bool lines = lies_row_major(g->tile), own = packs_own_columns(g->tile, members), whole = lines || own;
-    int64_t narrowest = own && g->tile->m > g->tile->bind->mc ? OWN_COLUMNS : 0;
-    int64_t most = min64(TASKS_PER_MEMBER * (int64_t)members, g->tile->m / steps.mr);
-    double least = INFINITY;
-    grid best = {0};
+    const weft_binding *bind = g->tile->bind;
+    bool stays = g->cols * g->tile->k <= (int64_t)bind->mc * bind->kc;
+    int64_t blocks = weft_divide_up(g->across * g->down, g->members);
+    int64_t again = stays ? 1 : weft_divide_up(g->rows, bind->mc);
+    int64_t fetches = stays ? weft_divide_up(blocks, g->down) : blocks;
+    double block = (double)g->rows * (double)(g->cols + steps->nr),
+           fetch = (double)(again * g->cols * steps->mr);
 
-    for (int64_t down = 1; down == 1 || (down <= most && !whole); down += 1 + down / 4) {
-        for (int turns = 1; turns <= (lines ? 1 : TASKS_PER_MEMBER); turns++) {
-            cut_into(g, &steps, down, (int64_t)members * turns);
-            int64_t longest = weft_divide_up(g->tasks, members);
-            double time = ((double)longest + idle) * task_cost(&steps, g->rows, g->cols);
-
-            if (time < least && g->cols >= narrowest) {
-                least = time;
-                best = (grid){.rows = g->rows, .cols = g->cols, .down = g->down, .across = g->across};
-            }
-        }
-    }
-    g->rows = best.rows;
-    g->cols = best.cols;
-    g->down = best.down;
-    g->across = best.across;
-    g->tasks = best.down * best.across;
-    atomic_store_explicit(&g->next, 0, memory_order_relaxed);
+    return (double)blocks * block + (double)fetches * fetch + idle * (block + fetch);
 }
 
-static void run_packed(const weft_gemm_tile *tile, weft_pool *pool, int members, char *workspace,
-                       size_t workspace_bytes)
+/* The grid that is done first. A B that is not packed for all has whole columns for each. */
+static void cut_grid(grid *g, bool packing)
 {
-    grid g = {.tile = tile, .workspace = workspace, .workspace_bytes = workspace_bytes};
+    weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
+    bool lines = lies_row_major(g->tile), whole = lines || !(packing || g->tile->packed_b);
+    int64_t members = g->members, turns = lines ? 1 : TASKS_PER_MEMBER;
+    int64_t most = lines ? members : min64(turns * members, weft_divide_up(g->tile->n, steps.nr));
+    double least = INFINITY;
+    grid best = *g;
 
-    cut_grid(&g, members);
-    weft_pool_run(pool, members, work_grid, &g);
+    for (int64_t across = whole ? min64(members, most) : 1; across <= most; across += 1 + across / 8) {
+        for (int64_t tasks = whole ? across : members; tasks <= turns * members; tasks += members) {
+            cut_into(g, &steps, across, tasks);
+            double time = time_of(g, &steps);
+
+            if (time < least) {
+                least = time;
+                best = *g;
+            }
+            if (whole)
+                break;
+        }
+    }
+    *g = best;
+}
+
+/* Pieces of a strip's B for those that begin there: lines of a row-major one stay as wide as the strip. */
+static void cut_pieces(grid *g)
+{
+    const weft_gemm_tile *tile = g->tile;
+    const weft_kernel *kernel = tile->bind->kernel;
+    int64_t wanted = 2 * weft_divide_up(g->members, g->across);
+
+    wanted = wanted < PIECES_LEAST ? PIECES_LEAST : wanted;
+    g->piece_k = tile->k;
+    g->piece_cols = g->cols;
+    if (tile->b_cs == 1)
+        g->piece_k = weft_round_up(weft_divide_up(tile->k, wanted), kernel->k_step);
+    else
+        g->piece_cols = weft_round_up(weft_divide_up(g->cols, wanted), kernel->nr);
+    g->pieces = weft_divide_up(tile->k, g->piece_k) * weft_divide_up(g->cols, g->piece_cols);
+}
+
+static size_t strips_bytes(int members)
+{
+    return (size_t)(TASKS_PER_MEMBER * members) * sizeof(strip);
+}
+
+static void run_grid(grid *g, weft_pool *pool)
+{
+    for (int64_t i = 0; i < g->across; i++) {
+        atomic_init(&g->strips[i].piece, 0);
+        atomic_init(&g->strips[i].packed, 0);
+        atomic_init(&g->strips[i].block, 0);
+    }
+    weft_pool_run(pool, g->members, work_grid, g);
 }
 
 /*
@@ -202,27 +289,20 @@ static int64_t block_to_share(const weft_gemm_tile *tile, int members)
     return block > 0 && short_lines && weft_divide_up(tile->k, block) >= members ? block : 0;
 }
 
-/* All of B is packed by all members, then used. */
-static bool packs_together(const weft_gemm_tile *tile, int members)
-{
-    return block_to_share(tile, members) == 0 && !tile->packed_b && members > 1 && tile->k > 0 &&
-           tile->m > tile->bind->kernel->mr && !packs_own_columns(tile, members);
-}
-
-/* The most columns that a member has at a time: of blocks of k all. */
+/* The most columns that a member has at a time where it packs them itself. */
 static int64_t columns_of_task(const weft_gemm_tile *tile, int members)
 {
-    grid g = {.tile = tile};
+    grid g = {.tile = tile, .members = members};
 
-    if (block_to_share(tile, members) > 0 || !packs_own_columns(tile, members))
+    if (block_to_share(tile, members) > 0 || tile->packed_b || packs(tile, members))
         return tile->n;
-    cut_grid(&g, members);
+    cut_grid(&g, false);
     return min64(g.cols, tile->n);
 }
 
 size_t weft_product_member_bytes(const weft_gemm_tile *tile, int members)
 {
-    bool packed = tile->packed_b || packs_together(tile, members);
+    bool packed = tile->packed_b || (block_to_share(tile, members) == 0 && packs(tile, members));
     size_t bytes =
         weft_gemm_workspace_bytes(tile->bind, tile->m, columns_of_task(tile, members), tile->k, packed);
 
@@ -297,19 +377,6 @@ static void run_by_blocks(const weft_gemm_tile *tile, int64_t block, weft_pool *
     weft_pool_run(pool, members, add_blocks, &s);
 }
 
-static void pack_all(const weft_gemm_tile *tile, weft_packed *packed, weft_pool *pool, int members)
-{
-    int nr = tile->bind->kernel->nr;
-    int64_t panels = weft_divide_up(tile->n, nr), tasks = min64(panels, (int64_t)members * TASKS_PER_MEMBER);
-    grid g = {.tile = tile, .packing = packed, .rows = 1, .down = 1};
-
-    if (tasks == 0)
-        return;
-    g.cols = weft_divide_up(panels, tasks) * nr;
-    g.across = g.tasks = weft_divide_up(tile->n, g.cols);
-    weft_pool_run(pool, members, work_grid, &g);
-}
-
 /* Columns of B that are packed at a time. */
 static int64_t columns_at_once(const weft_gemm_tile *tile)
 {
@@ -320,10 +387,13 @@ static int64_t columns_at_once(const weft_gemm_tile *tile)
     return min64(cols > nr ? cols : nr, tile->n);
 }
 
+/* What members share lies after their workspaces: strips, then B as they pack it, or the sums of blocks. */
 static void run_one(const weft_gemm_tile *tile, int members, const weft_loan *loan, size_t workspace_bytes)
 {
-    char *scratch = loan->scratch, *packed_memory = scratch + (size_t)members * workspace_bytes;
-    int64_t step = columns_at_once(tile), block = block_to_share(tile, members);
+    char *scratch = loan->scratch, *shared = scratch + (size_t)members * workspace_bytes;
+    int64_t block = block_to_share(tile, members);
+    bool packing = packs(tile, members);
+    int64_t step = packing ? columns_at_once(tile) : tile->n;
 
     if (members == 1) {
         weft_gemm_run_tile(tile, scratch);
@@ -333,19 +403,22 @@ static void run_one(const weft_gemm_tile *tile, int members, const weft_loan *lo
         run_by_blocks(tile, block, loan->pool, members, scratch, workspace_bytes);
         return;
     }
-    if (tile->packed_b || tile->k == 0 || tile->m <= tile->bind->kernel->mr ||
-        packs_own_columns(tile, members)) {
-        run_packed(tile, loan->pool, members, scratch, workspace_bytes);
-        return;
-    }
     for (int64_t j = 0; j < tile->n; j += step) {
         weft_gemm_tile part = tile_at(tile, 0, j, tile->m, min64(step, tile->n - j));
-        weft_packed *packed = weft_packed_begin(tile->bind, part.k, part.n, packed_memory);
+        grid g = {.tile = &part,
+                  .members = members,
+                  .strips = (strip *)shared,
+                  .workspace = scratch,
+                  .workspace_bytes = workspace_bytes};
 
-        pack_all(&part, packed, loan->pool, members);
-        part.packed_b = packed;
-        part.packed_k0 = part.packed_n0 = 0;
-        run_packed(&part, loan->pool, members, scratch, workspace_bytes);
+        cut_grid(&g, packing);
+        if (packing) {
+            g.packing = weft_packed_begin(tile->bind, part.k, part.n, shared + strips_bytes(members));
+            cut_pieces(&g);
+            part.packed_b = g.packing;
+            part.packed_k0 = part.packed_n0 = 0;
+        }
+        run_grid(&g, loan->pool);
     }
 }
 
@@ -399,17 +472,17 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
     int64_t block = block_to_share(&tile, members);
     size_t workspace = weft_product_member_bytes(&tile, members);
     size_t a_size = weft_dtype_size(tile.a_dtype), b_size = weft_dtype_size(tile.b_dtype);
-    size_t d_size = weft_dtype_size(tile.d_dtype), packed = 0;
+    size_t d_size = weft_dtype_size(tile.d_dtype), shared = strips_bytes(members);
     weft_loan loan;
     weft_status status;
 
     if (tile.m == 0 || tile.n == 0 || product->batch == 0)
         return WEFT_OK;
-    if (packs_together(&tile, members))
-        packed = weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));
-    else if (block > 0)
-        packed = sums_bytes(&tile, block);
-    status = weft_pool_borrow(members, (size_t)members * workspace + packed, &loan, error);
+    if (block > 0)
+        shared = sums_bytes(&tile, block);
+    else if (packs(&tile, members))
+        shared += weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));
+    status = weft_pool_borrow(members, (size_t)members * workspace + shared, &loan, error);
     if (status)
         return status;
     for (int64_t l = 0; l < product->batch; l++) {
@@ -430,10 +503,16 @@ weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, con
                               weft_error_text *error)
 {
     weft_gemm_tile tile = weft_gemm_tile_init(bind, b_dtype);
-    int members = members_for((double)packed->k * (double)packed->n, threads);
+    int members = members_for((double)packed->k * (double)packed->n, threads), nr = bind->kernel->nr;
+    int64_t panels = weft_divide_up(packed->n, nr),
+            strips = min64(panels, (int64_t)members * TASKS_PER_MEMBER);
+    grid g = {.tile = &tile, .packing = packed, .pieces = 1, .piece_k = packed->k, .members = members};
     weft_loan loan;
-    weft_status status = weft_pool_borrow(members, 0, &loan, error);
+    weft_status status;
 
+    if (panels == 0)
+        return WEFT_OK;
+    status = weft_pool_borrow(members, strips_bytes(members), &loan, error);
     if (status)
         return status;
     tile.b = b;
@@ -441,7 +520,10 @@ weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, con
     tile.b_cs = b_cs;
     tile.k = packed->k;
     tile.n = packed->n;
-    pack_all(&tile, packed, loan.pool, members);
+    g.cols = g.piece_cols = weft_divide_up(panels, strips) * nr;
+    g.across = weft_divide_up(tile.n, g.cols);
+    g.strips = loan.scratch;
+    run_grid(&g, loan.pool);
     weft_pool_return(&loan);
     return WEFT_OK;
 }

@@ -1,8 +1,9 @@
 /*
  * A whole product on one rank: tiles over the threads of a pool.
  *
- * B is packed once by all of them (unless it comes packed), then rows, or rows and columns, are dealt out
- * as tiles. The bits of the result do not depend on the number of threads or on who computes what.
+ * Strips of columns, and blocks of rows of these, are dealt out as tiles; B is packed once, strip by strip,
+ * by those who begin there (unless it comes packed). The bits of the result do not depend on the number of
+ * threads or on who computes what.
  */
 #ifndef WEFT_GEMM_PRODUCT_H
 #define WEFT_GEMM_PRODUCT_H

@@ -202,6 +202,61 @@ static void check_threads(weft_dtype dtype, shape s, int transb, bool pack, uint
     free(memory);
 }
 
+/* Pools in which members are not there at the same time: one after the other, the last one first; and one
+ * that comes when the others have done its work. */
+static void backwards(void *context, int count, void (*body)(void *argument, int index), void *argument)
+{
+    (void)context;
+    for (int i = count - 1; i >= 0; i--)
+        body(argument, i);
+}
+
+enum { CROWD = 12 };
+
+typedef struct late_member {
+    void (*body)(void *argument, int index);
+    void *argument;
+    int index;
+    pthread_t thread;
+} late_member;
+
+static void *arrive(void *argument)
+{
+    late_member *me = argument;
+
+    if (me->index % 3 == 1)
+        usleep(2000);
+    me->body(me->argument, me->index);
+    return NULL;
+}
+
+static void some_late(void *context, int count, void (*body)(void *argument, int index), void *argument)
+{
+    late_member members[CROWD];
+
+    (void)context;
+    for (int i = 0; i < count; i++) {
+        members[i] = (late_member){body, argument, i, 0};
+        CHECK_INT(pthread_create(&members[i].thread, NULL, arrive, &members[i]), 0);
+    }
+    for (int i = 0; i < count; i++)
+        pthread_join(members[i].thread, NULL);
+}
+
+/* Many members in strips of columns: those whose members come late are packed and multiplied by others. */
+static void check_crowd(void)
+{
+    static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_I8, WEFT_F16};
+    static const shape shapes[] = {
+        {300, 401, 150, 1}, {130, 1203, 70, 1}, {1030, 97, 96, 1}, {64, 7000, 33, 1}, {40, 33, 0, 1}};
+
+    for (int i = 0; i < 20; i++) {
+        CHECK_INT(weft_set_parallel(i & 4 ? backwards : some_late, NULL, CROWD), WEFT_OK);
+        check_threads(types[i % 4], shapes[i / 4], i >> 1 & 1, (i + i / 4) % 4 == 3, (uint64_t)i);
+    }
+    CHECK_INT(weft_set_parallel(NULL, NULL, 0), WEFT_OK);
+}
+
 static void *call_from_thread(void *argument)
 {
     check_case(WEFT_F32, (shape){70, 130, 90, 1}, 0, 0, false, 2, (uint64_t)(uintptr_t)argument);
@@ -354,6 +409,7 @@ int main(void)
     for (size_t i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
     gated();
+    check_crowd();
     check_alone();
     check_errors();
     check_extremes();
