@@ -100,6 +100,30 @@ static socklen_t write_name(const candidate *c, uint16_t port, struct sockaddr_s
     return sizeof(struct sockaddr_in);
 }
 
+/* BBR spreads what it sends over time, for the sake of long lines. Between hosts of one room that takes a
+ * tenth of the rate, and a small message may wait for hundreds of microseconds. Systems let every program
+ * choose reno instead; but a connection that has begun with BBR is paced for ever, so one begins without. */
+static void begin_unpaced(tcp_engine *engine, int fd)
+{
+    char name[sizeof(engine->paced)] = "";
+    socklen_t bytes = sizeof(name) - 1;
+
+    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0 && strncmp(name, "bbr", 3) == 0 &&
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4) == 0)
+        memcpy(engine->paced, name, sizeof(name));
+}
+
+/* A long line gets what the system would have used. */
+static void pace_if_far(const tcp_engine *engine, int fd)
+{
+    struct tcp_info info;
+    socklen_t bytes = sizeof(info);
+
+    if (engine->paced[0] && getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+        info.tcpi_rtt >= NEAR_US)
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, engine->paced, strlen(engine->paced)); /* else as it is */
+}
+
 /* To the next address that can be tried; without one the peer is lost. */
 static void attempt(tcp_peer *p)
 {
@@ -118,6 +142,8 @@ static void attempt(tcp_peer *p)
         socklen_t bytes = write_name(c, p->address->port, &name);
 
         p->fd = socket(c->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (p->fd >= 0)
+            begin_unpaced(p->engine, p->fd);
         if (p->fd >= 0 && (connect(p->fd, (struct sockaddr *)&name, bytes) == 0 || errno == EINPROGRESS)) {
             p->state = CONNECTING;
             p->until = weft_clock_ns() + ATTEMPT_NS;
@@ -141,21 +167,6 @@ static bool greet(const tcp_engine *engine, int fd, const tcp_address *whom)
     return send(fd, &hello, sizeof(hello), MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(hello);
 }
 
-/* BBR spreads what it sends over time, for the sake of long lines: between hosts of one room that takes a
- * tenth of the rate. Systems let every program choose reno instead. */
-static void avoid_pacing(int fd)
-{
-    char name[16] = "";
-    socklen_t bytes = sizeof(name);
-    struct tcp_info info;
-
-    if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) != 0 || strncmp(name, "bbr", 3) != 0)
-        return;
-    bytes = sizeof(info);
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && info.tcpi_rtt < NEAR_US)
-        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4); /* else as it was */
-}
-
 static bool begin_connection(tcp_peer *p)
 {
     tcp_engine *engine = p->engine;
@@ -167,7 +178,7 @@ static bool begin_connection(tcp_peer *p)
         return false;
     }
     setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    avoid_pacing(p->fd);
+    pace_if_far(engine, p->fd);
     p->state = WELL;
     free(p->address);
     p->address = NULL;
@@ -409,6 +420,8 @@ static bool listen_anywhere(tcp_engine *engine)
         }
     }
     engine->listener = fd;
+    if (fd >= 0)
+        begin_unpaced(engine, fd); /* so do those that connect to it */
     if (fd < 0 || listen(fd, SOMAXCONN) != 0 || getsockname(fd, (struct sockaddr *)&name, &bytes) != 0)
         return false;
     engine->own.port = name.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&name)->sin6_port

@@ -89,6 +89,7 @@ typedef struct tcp_engine {
     int unmet;   /* peers that are not connected yet */
     int waiting; /* messages that have not left */
     bool closing;
+    char paced[16]; /* the congestion control that connections would have had; "": what they have */
     int stranger_count;
     stranger strangers[STRANGERS];
     int live_count;

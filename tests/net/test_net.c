@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -400,6 +401,21 @@ static char *place_whole(void *context, const uint64_t *what, uint64_t rows, uin
     return context;
 }
 
+/* A connection that has begun with BBR is paced for ever. */
+static void check_unpaced(void)
+{
+    char name[16] = "";
+    socklen_t bytes = sizeof(name) - 1;
+    weft_error_text error;
+    weft_net *net;
+
+    CHECK_INT(weft_net_open(RANKS, &net, &error), WEFT_OK);
+    CHECK_INT(getsockopt(((tcp_engine *)net->handle)->listener, IPPROTO_TCP, TCP_CONGESTION, name, &bytes),
+              0);
+    CHECK(strncmp(name, "bbr", 3) != 0);
+    weft_net_close(net);
+}
+
 static void landed_never(void *context, const uint64_t *what)
 {
     (void)context;
@@ -659,6 +675,7 @@ int main(void)
     check_no_more_files();
     check_late();
     check_cut();
+    check_unpaced();
     check_engine("ucx");
     /* Large messages are fetched then, and not without their sender. */
     setenv("UCX_RNDV_THRESH", "1k", 1);
