@@ -195,16 +195,16 @@ static bool types_fit(const weft_plan_part *part, const weft_task *task, const w
 
     if (!task->region_count || (product && p->op > WEFT_OP_GEMM_AS))
         return !product;
-    source = part->operands[regions[task->destinations].operand].dtype;
+    source = part->operands[weft_task_inputs(part, task)->operand].dtype;
     for (int i = 0; i < task->region_count; i++) {
         weft_dtype dtype = part->operands[regions[i].operand].dtype;
         bool to = i < task->destinations, extra = i >= roles.ends;
-        bool fits = task->kind == WEFT_TASK_COPY ? dtype == source
-                    : to                         ? (finished ? dtype == p->d_dtype : holds_sums(p, dtype))
-                    : extra                      ? dtype == p->d_dtype
-                    : product && i < task->destinations + 2 ? dtype == p->dtype
-                    : product                               ? holds_sums(p, dtype)
-                                                            : dtype == source && holds_sums(p, dtype);
+        bool fits = task->kind == WEFT_TASK_COPY   ? dtype == source
+                    : to                           ? (finished ? dtype == p->d_dtype : holds_sums(p, dtype))
+                    : extra                        ? dtype == p->d_dtype
+                    : i == roles.a || i == roles.b ? dtype == p->dtype
+                    : product                      ? holds_sums(p, dtype)
+                                                   : dtype == source && holds_sums(p, dtype);
 
         if (!fits)
             return false;
@@ -219,7 +219,7 @@ static bool pairs_fit(const weft_plan_part *part, const weft_task *task, const w
 
     for (int i = 0; i < task->region_count; i++) {
         bool paired = part->operands[regions[i].operand].paired;
-        bool to = i < task->destinations, is_a = task->kind == WEFT_TASK_GEMM && i == task->destinations;
+        bool to = i < task->destinations, is_a = i == weft_task_roles_of(task).a;
 
         if (task->kind == WEFT_TASK_COPY ? paired != part->operands[regions[0].operand].paired
                                          : paired != (gated && !is_a && !(to && finished)))
@@ -280,7 +280,7 @@ static bool carries_on(const weft_plan_part *part, uint32_t index)
         !(next->flags & WEFT_TASK_HAS_ACC) || next->region0 + next->region_count > part->region_count ||
         next->region_count < next->destinations + 3)
         return false;
-    on = weft_task_regions(part, next) + next->destinations;
+    on = weft_task_inputs(part, next);
     acc = on + 2;
     return acc->operand == d->operand && acc->batch == d->batch && acc->row0 == d->row0 &&
            acc->col0 == d->col0 && same_shape(acc, d) && on[0].operand == a[0].operand &&
@@ -355,8 +355,7 @@ static void form_of_task(weft_checker *checker, int rank, uint32_t index)
     }
     for (int i = 0; inside && i < task->region_count; i++) {
         if (part->operands[regions[i].operand].packed &&
-            (i < task->destinations ? task->kind != WEFT_TASK_COPY
-                                    : task->kind != WEFT_TASK_GEMM || i != task->destinations + 1) &&
+            (i < task->destinations ? task->kind != WEFT_TASK_COPY : i != weft_task_roles_of(task).b) &&
             regions[i].rows)
             weft_check_find(
                 checker, rank, index, "%s: only COPY writes a packed operand, only GEMM reads it, as B: %s",

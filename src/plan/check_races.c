@@ -145,10 +145,10 @@ static bool adds_in_place(const weft_checker *c, const access *write, const acce
 {
     const weft_task *task = weft_check_task(c, read->task);
     const weft_region *regions = weft_task_regions(&c->parts[weft_check_rank(c, read->task)], task);
-    ptrdiff_t at = read->region - regions - task->destinations;
 
     return !read->write && same_place(&write->place, &read->place) &&
-           (task->kind == WEFT_TASK_REDUCE || (task->kind == WEFT_TASK_GEMM && at >= 2));
+           (task->kind == WEFT_TASK_REDUCE ||
+            (task->kind == WEFT_TASK_GEMM && read->region - regions > weft_task_roles_of(task).b));
 }
 
 static void find_race(weft_checker *c, const access *one, const access *other, const char *how)

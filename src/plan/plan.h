@@ -244,10 +244,16 @@ typedef struct weft_plan_part {
     uint32_t signal_count;  /* equal on all ranks */
 } weft_plan_part;
 
-/* The task's regions. */
+/* The task's regions, the destinations first. */
 static inline const weft_region *weft_task_regions(const weft_plan_part *part, const weft_task *task)
 {
     return &part->regions[task->region0];
+}
+
+/* Those behind the destinations: what a COPY reads, A and B of a GEMM, the sources of a REDUCE. */
+static inline const weft_region *weft_task_inputs(const weft_plan_part *part, const weft_task *task)
+{
+    return weft_task_regions(part, task) + task->destinations;
 }
 
 /*

@@ -102,7 +102,7 @@ static void print_regions(const weft_plan_part *part, const weft_region *regions
 
 static void print_expression(const weft_plan_part *part, const weft_task *task, FILE *file)
 {
-    const weft_region *regions = weft_task_regions(part, task), *from = regions + task->destinations;
+    const weft_region *regions = weft_task_regions(part, task), *from = weft_task_inputs(part, task);
     weft_task_roles roles = weft_task_roles_of(task);
 
     if (!task->region_count)
@@ -225,7 +225,7 @@ static void json_regions(const weft_plan_part *part, const char *name, const wef
 static void json_task(const weft_plan_part *part, uint32_t index, FILE *file)
 {
     const weft_task *task = &part->tasks[index];
-    const weft_region *regions = weft_task_regions(part, task), *from = regions + task->destinations;
+    const weft_region *regions = weft_task_regions(part, task), *from = weft_task_inputs(part, task);
     weft_task_roles roles = weft_task_roles_of(task);
 
     fprintf(file, "{\"task\":%u,\"lane\":%u,\"kind\":\"%s\"", index, task->lane,

@@ -27,8 +27,9 @@ static weft_given dense(const weft_plan *plan, const weft_operand *o)
 
 bool weft_given_lands(const weft_plan_part *part, const weft_task *task)
 {
-    const weft_region *to = &part->regions[task->region0];
-    const weft_operand *into = &part->operands[to->operand], *out_of = &part->operands[to[1].operand];
+    const weft_region *to = weft_task_regions(part, task);
+    const weft_operand *into = &part->operands[to->operand],
+                       *out_of = &part->operands[weft_task_inputs(part, task)->operand];
 
     if (task->post_count > WEFT_LANDED_POSTS)
         return false;
@@ -48,7 +49,7 @@ static void note_far(weft_plan *plan)
 
         if (!weft_task_crosses(part, task))
             continue;
-        into = &part->operands[part->regions[task->region0].operand];
+        into = &part->operands[weft_task_regions(part, task)->operand];
         if (into->place == WEFT_PLACE_USER && weft_given_lands(part, task))
             plan->landed |= 1u << into->role;
         else if (into->place == WEFT_PLACE_USER)

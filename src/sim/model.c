@@ -38,7 +38,7 @@ weft_status model_reserve(void **array, size_t *capacity, size_t count, size_t m
 /* What waits of a product guard where a crew needs none for its operands: its sums, and where they go. */
 static bool waits_late(const model *m, const weft_plan_part *part, const weft_task *task)
 {
-    const weft_region *a = weft_task_regions(part, task) + task->destinations;
+    const weft_region *a = weft_task_inputs(part, task);
 
     if (!m->crew_cols || task->kind != WEFT_TASK_GEMM || !task->wait_count)
         return false;

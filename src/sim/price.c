@@ -147,8 +147,8 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
         if (task->kind != WEFT_TASK_GEMM)
             continue;
         tiles++;
-        for (uint32_t r = task->destinations; r < (uint32_t)task->destinations + 2; r++)
-            named += region_bytes(part, &part->regions[task->region0 + r]);
+        named += region_bytes(part, &weft_task_inputs(part, task)[0]) +
+                 region_bytes(part, &weft_task_inputs(part, task)[1]);
     }
     for (uint32_t i = 0; i < part->operand_count; i++) {
         const weft_operand *operand = &part->operands[i];
@@ -300,7 +300,7 @@ static bool has_b(const weft_plan_part *part, const weft_task *task, const weft_
 
     if (task == &part->tasks[part->lanes[task->lane].task0] || last->kind != WEFT_TASK_GEMM)
         return false;
-    theirs = &part->regions[last->region0 + last->destinations + 1];
+    theirs = &weft_task_inputs(part, last)[1];
     return memcmp(theirs, b, sizeof(*b)) == 0;
 }
 
@@ -368,7 +368,7 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
                               const model_products *products, model_task *out, weft_error_text *error)
 {
     const weft_region *regions = weft_task_regions(part, task);
-    const weft_region *a = &regions[task->destinations], *b = a + 1;
+    const weft_region *a = weft_task_inputs(part, task), *b = a + 1;
     weft_dtype dtype = part->operands[a->operand].dtype;
     double gflops = m->machine->gflops[dtype];
     traffic left = {0}, right = {0}, read = {0}, written = {0};
@@ -448,8 +448,8 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
                           const model_products *products, traffic from, traffic to)
 {
     const weft_machine *machine = m->machine;
-    const weft_region *regions = weft_task_regions(part, task);
-    weft_dtype dtype = part->operands[regions[task->destinations].operand].dtype;
+    const weft_region *regions = weft_task_regions(part, task), *source = weft_task_inputs(part, task);
+    weft_dtype dtype = part->operands[source->operand].dtype;
     double set = working_set(part, task), bytes = from.local + from.remote, rate;
 
     if (task->kind == WEFT_TASK_COPY) {
@@ -460,7 +460,7 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
         if (part->operands[regions->operand].packed)
             return bytes / cpu_pack_b_gbs(m, products, dtype);
         rate = weft_curve_rate(curve, set, m->all);
-        if (from.remote > 0 && machine->parts_gbs > 0 && is_part_of_rows(part, &regions[task->destinations]))
+        if (from.remote > 0 && machine->parts_gbs > 0 && is_part_of_rows(part, source))
             rate = fmin(rate, machine->parts_gbs);
         return bytes / rate;
     }

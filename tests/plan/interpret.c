@@ -152,7 +152,7 @@ static void spoil_padding(world_state *w, const weft_plan_part *part, const weft
 static double compute(world_state *w, const weft_plan_part *part, const weft_task *task, int64_t row,
                       int64_t col)
 {
-    const weft_region *regions = &part->regions[task->region0], *from = regions + task->destinations;
+    const weft_region *regions = weft_task_regions(part, task), *from = weft_task_inputs(part, task);
     int extras = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
     int sources = task->region_count - task->destinations - extras;
     double value = 0;
@@ -185,7 +185,7 @@ static double compute(world_state *w, const weft_plan_part *part, const weft_tas
 static void start(world_state *w, int rank, lane_state *lane, const weft_task *task)
 {
     const weft_plan_part *part = &w->parts[rank];
-    const weft_region *to = &part->regions[task->region0];
+    const weft_region *to = weft_task_regions(part, task);
 
     lane->started = true;
     w->ranks[rank].busy++;
@@ -288,7 +288,7 @@ static void finish(world_state *w, int rank, lane_state *lane, const weft_task *
     if (crosses)
         send(w, rank, lane, task);
     for (int i = 0; i < task->destinations && lane->result; i++) {
-        const weft_region *to = &part->regions[task->region0 + i];
+        const weft_region *to = &weft_task_regions(part, task)[i];
 
         for (int64_t row = 0; row < to->rows; row++) {
             for (int64_t col = 0; col < to->cols; col++)

@@ -133,8 +133,8 @@ static void few_gathered_rows_read_b_once(void)
             const weft_task *task = &part.tasks[i];
 
             if (task->kind == WEFT_TASK_GEMM) {
-                cols += part.regions[task->region0].cols;
-                CHECK_INT(part.regions[task->region0].rows, problem.m);
+                cols += weft_task_regions(&part, task)->cols;
+                CHECK_INT(weft_task_regions(&part, task)->rows, problem.m);
             }
         }
         CHECK_INT(cols, 120 / world);

@@ -72,7 +72,7 @@ static double lane_work(const weft_plan_part *part, double work[LANES_MAX])
     memset(work, 0, LANES_MAX * sizeof(*work));
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        const weft_region *d = &part->regions[task->region0], *a = d + task->destinations;
+        const weft_region *d = weft_task_regions(part, task), *a = weft_task_inputs(part, task);
         double product;
 
         if (task->kind != WEFT_TASK_GEMM)
@@ -96,7 +96,7 @@ static bool is_cut(const weft_plan_part *part)
 {
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        const weft_region *a = &part->regions[task->region0] + task->destinations;
+        const weft_region *a = weft_task_inputs(part, task);
 
         if (task->kind == WEFT_TASK_GEMM &&
             a->cols < weft_operand_cols(&part->operands[a->operand], part->world, part->rank))
@@ -273,7 +273,7 @@ static double finishes(const weft_problem *p, int world, int rank)
         domain[i] = i >= world / 2;
     CHECK_INT(weft_plan_make_over(p, domain, world, rank, &part, &error), WEFT_OK);
     for (uint32_t i = 0; i < part.task_count; i++) {
-        const weft_region *to = &part.regions[part.tasks[i].region0];
+        const weft_region *to = weft_task_regions(&part, &part.tasks[i]);
 
         CHECK(part.tasks[i].kind != WEFT_TASK_REDUCE);
         if (part.tasks[i].kind == WEFT_TASK_GEMM && part.tasks[i].flags & WEFT_TASK_EPILOGUE)
@@ -453,7 +453,7 @@ static void collectives_use_the_team(void)
             CHECK_INT(weft_plan_make(&p, worlds[w], 0, &part, &error), WEFT_OK);
             for (uint32_t i = 0; i < part.task_count; i++)
                 if (part.tasks[i].kind == WEFT_TASK_REDUCE)
-                    moved[part.tasks[i].lane] += (double)part.regions[part.tasks[i].region0].cols;
+                    moved[part.tasks[i].lane] += (double)weft_task_regions(&part, &part.tasks[i])->cols;
             for (int lane = 0; lane < p.tuning.workers; lane++) {
                 most = moved[lane] > most ? moved[lane] : most;
                 sum += moved[lane];

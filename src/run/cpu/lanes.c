@@ -45,7 +45,7 @@ static bool wait_holds(weft_executor *x, const weft_wait *wait)
 
 static int64_t task_bytes(const weft_executor *x, const weft_task *task)
 {
-    const weft_region *to = &x->plan->part.regions[task->region0];
+    const weft_region *to = weft_task_regions(&x->plan->part, task);
 
     return to->rows * to->cols * x->program->operands[to->operand].element_bytes;
 }
@@ -53,7 +53,7 @@ static int64_t task_bytes(const weft_executor *x, const weft_task *task)
 /* Whether a crossing COPY need not wait for its destination. */
 static bool is_early(const weft_executor *x, const weft_task *task)
 {
-    int to = x->plan->part.regions[task->region0].rank;
+    int to = weft_task_regions(&x->plan->part, task)->rank;
 
     return task_bytes(x, task) <= atomic_load_explicit(&x->early_bytes[to], memory_order_relaxed) &&
            weft_task_may_be_early(x, task);
@@ -81,7 +81,7 @@ static bool is_blocked(weft_executor *x, const weft_task *task, weft_wait *by)
 
     if (!part->domain || !weft_task_crosses(part, task))
         return is_blocked_by(x, task, UINT32_MAX, by);
-    to = (uint32_t)part->regions[task->region0].rank;
+    to = (uint32_t)weft_task_regions(part, task)->rank;
     if (is_blocked_by(x, task, to, by))
         return true;
     *by = (weft_wait){.signal = to};
@@ -136,7 +136,7 @@ static bool awaits_sent(const weft_executor *x, uint32_t lane, const weft_task *
     if (has_sent(x, lane))
         return false;
     return !weft_task_crosses(part, task) ||
-           (!state->sent_inputs && state->sent_to != part->regions[task->region0].rank);
+           (!state->sent_inputs && state->sent_to != weft_task_regions(part, task)->rank);
 }
 
 /* Before what may be long: whoever has not got the record cannot send, and would begin only behind it. */
@@ -153,8 +153,8 @@ static void send_across(weft_executor *x, uint32_t lane, const weft_task *task)
 {
     const weft_plan_part *part = &x->plan->part;
     weft_lane_state *state = &x->lanes[lane];
-    const weft_region *to = &part->regions[task->region0];
-    const weft_operand *from = &part->operands[to[1].operand];
+    const weft_region *to = weft_task_regions(part, task);
+    const weft_operand *from = &part->operands[weft_task_inputs(part, task)->operand];
     bool input = to->rows == 0 || (from->place == WEFT_PLACE_USER && !from->output), idle = has_sent(x, lane);
 
     state->sent_to = idle || state->sent_to == to->rank ? to->rank : -1;

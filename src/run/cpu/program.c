@@ -91,8 +91,7 @@ static void size_workspace(weft_plan *plan)
     program->sums_bytes = SUMS_BYTES;
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        const weft_region *regions = weft_task_regions(part, task);
-        const weft_region *a = &regions[task->destinations];
+        const weft_region *regions = weft_task_regions(part, task), *a = weft_task_inputs(part, task);
         size_t tile;
 
         if (task->kind != WEFT_TASK_GEMM)
@@ -129,7 +128,7 @@ static weft_status check_panels(const weft_plan *plan, weft_error_text *error)
         const weft_task *task = &part->tasks[i];
 
         for (uint32_t j = 0; j < task->region_count; j++) {
-            const weft_region *region = &part->regions[task->region0 + j];
+            const weft_region *region = &weft_task_regions(part, task)[j];
             const weft_operand *operand = &part->operands[region->operand];
             int64_t end = region->row0 + region->rows;
             bool last = end == weft_operand_rows(operand, part->world, region->rank);

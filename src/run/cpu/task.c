@@ -366,9 +366,11 @@ static void multiply(weft_executor *x, const weft_task *task, const weft_region 
 static const weft_region *slice(const weft_task *task, const weft_region *regions, int64_t col0, int64_t cols,
                                 weft_region *into)
 {
+    int a = weft_task_roles_of(task).a;
+
     for (int i = 0; i < task->region_count; i++) {
         into[i] = regions[i];
-        if (i != task->destinations) {
+        if (i != a) {
             into[i].col0 += col0;
             into[i].cols = cols;
         }
@@ -378,7 +380,7 @@ static const weft_region *slice(const weft_task *task, const weft_region *region
 
 static void run_gemm(weft_executor *x, const weft_task *task, const weft_region *regions, space room)
 {
-    const weft_region *b = &regions[task->destinations + 1];
+    const weft_region *b = &regions[weft_task_roles_of(task).b];
     int64_t nr = x->plan->bind->kernel->nr, width = weft_act_width(x->plan->part.problem.act), skip = 0, head;
 
     if (x->plan->part.operands[b->operand].packed)
@@ -479,7 +481,7 @@ static void run_reduce(weft_executor *x, const weft_task *task, const weft_regio
     bool swap = false;
 
     for (int i = 0; i < source_count; i++) {
-        located at = locate(x, &regions[task->destinations + i]);
+        located at = locate(x, &weft_task_inputs(&x->plan->part, task)[i]);
 
         sources[i] = view_of(&at);
         dtype = at.operand->dtype;
@@ -544,7 +546,8 @@ static bool convert(weft_executor *x, const weft_region *to, const weft_region *
 
 void weft_task_send(weft_executor *x, const weft_task *task, weft_signal *departed)
 {
-    const weft_region *to = &x->plan->part.regions[task->region0], *from = to + 1;
+    const weft_region *to = weft_task_regions(&x->plan->part, task);
+    const weft_region *from = weft_task_inputs(&x->plan->part, task);
     int there = x->group->seats[to->rank].world_rank;
     weft_net_put put = {.effect = WEFT_NET_ADD};
     uint32_t posted = (uint32_t)list_posts(x, task, 0, &put);
@@ -591,7 +594,7 @@ enum { WHAT_OPERAND, WHAT_ROWS, WHAT_ROW0, WHAT_COLS, WHAT_COL0, WHAT_POSTS };
 
 bool weft_task_may_be_early(const weft_executor *x, const weft_task *task)
 {
-    const weft_region *to = &x->plan->part.regions[task->region0];
+    const weft_region *to = weft_task_regions(&x->plan->part, task);
 
     return weft_given_lands(&x->plan->part, task) &&
            (to->rows == 0 || to->cols == 0 || !in_order(x, &x->plan->part.operands[to->operand]));
@@ -599,7 +602,7 @@ bool weft_task_may_be_early(const weft_executor *x, const weft_task *task)
 
 bool weft_task_is_placed(const weft_executor *x, const weft_task *task)
 {
-    const weft_operand *into = &x->plan->part.operands[x->plan->part.regions[task->region0].operand];
+    const weft_operand *into = &x->plan->part.operands[weft_task_regions(&x->plan->part, task)->operand];
 
     return into->place == WEFT_PLACE_USER && !(x->plan->touched & 1u << into->role);
 }
@@ -614,7 +617,7 @@ static size_t region_bytes(const weft_executor *x, const weft_region *region)
 void weft_task_send_early(weft_executor *x, const weft_task *task, weft_signal *departed)
 {
     const weft_plan_part *part = &x->plan->part;
-    const weft_region *to = &part->regions[task->region0], *from = to + 1;
+    const weft_region *to = weft_task_regions(part, task), *from = weft_task_inputs(part, task);
     weft_net_early early = {.call = x->early.call};
     weft_net_put record;
     bool along = weft_session_take_along(x->session, to->rank, &record);
@@ -692,7 +695,7 @@ void weft_task_run(weft_executor *x, const weft_task *task, char *workspace)
 
     switch ((weft_task_kind)task->kind) {
     case WEFT_TASK_COPY:
-        run_copy(x, &regions[0], &regions[1]);
+        run_copy(x, regions, weft_task_inputs(&x->plan->part, task));
         break;
     case WEFT_TASK_GEMM:
         run_gemm(x, task, regions, cut(x->program, workspace));

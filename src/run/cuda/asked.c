@@ -58,28 +58,28 @@ static weft_cuda_asked asked_alone(const weft_plan_part *part, const weft_cuda_p
     return asked;
 }
 
-/* The regions of a GEMM task: D, A, B, then C and bias as flagged. */
 static weft_cuda_asked asked_of_task(const weft_plan_part *part, const weft_cuda_place *places,
                                      const weft_task *task)
 {
     const weft_problem *p = &part->problem;
-    const weft_region *r = &part->regions[task->region0];
+    const weft_region *r = weft_task_regions(part, task);
+    weft_task_roles roles = weft_task_roles_of(task);
     bool finished = task->flags & WEFT_TASK_EPILOGUE;
     weft_cuda_asked asked = {.m = r[0].rows,
                              .n = r[0].cols,
-                             .k = r[1].cols,
+                             .k = r[roles.a].cols,
                              .d = matrix_of(part, places, &r[0]),
-                             .a = matrix_of(part, places, &r[1]),
-                             .b = matrix_of(part, places, &r[2]),
+                             .a = matrix_of(part, places, &r[roles.a]),
+                             .b = matrix_of(part, places, &r[roles.b]),
                              .alpha = finished ? p->alpha : 1,
                              .beta = task->flags & WEFT_TASK_HAS_C ? p->beta : 0,
                              .act = finished ? p->act : WEFT_ACT_NONE,
                              .fast = p->fp8_fast};
 
-    if (task->flags & WEFT_TASK_HAS_C)
-        asked.c = matrix_of(part, places, &r[3]);
-    if (task->flags & WEFT_TASK_HAS_BIAS)
-        asked.bias = matrix_of(part, places, &r[task->region_count - 1]);
+    if (roles.c >= 0)
+        asked.c = matrix_of(part, places, &r[roles.c]);
+    if (roles.bias >= 0)
+        asked.bias = matrix_of(part, places, &r[roles.bias]);
     return asked;
 }
 

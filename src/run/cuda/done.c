@@ -9,7 +9,7 @@ static uint32_t last_touch(const weft_plan_part *part, uint32_t lane, int rank)
     for (uint32_t i = part->lanes[lane].task_count; i-- > 0;) {
         const weft_task *task = &part->tasks[part->lanes[lane].task0 + i];
         for (uint32_t r = 0; r < task->region_count; r++)
-            if (part->regions[task->region0 + r].rank == rank)
+            if (weft_task_regions(part, task)[r].rank == rank)
                 return part->lanes[lane].task0 + i + 1;
     }
     return 0;

@@ -20,7 +20,7 @@ static bool tells_of_product(const weft_plan_part *part, uint32_t product, uint3
         return false;
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        bool empty = task->kind == WEFT_TASK_COPY && part->regions[task->region0].rows == 0;
+        bool empty = task->kind == WEFT_TASK_COPY && weft_task_regions(part, task)->rows == 0;
 
         for (uint32_t j = 0; j < task->post_count && (i == product || empty); j++)
             if (part->posts[task->post0 + j].signal == signal &&

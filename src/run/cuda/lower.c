@@ -271,7 +271,7 @@ static const weft_task *same_task(const weft_lowering *low, const weft_task *tas
     bool ring = low->part->problem.op == WEFT_OP_GEMM_RS || low->part->problem.tuning.sums_stay;
     if (index >= peer->task_count || peer->tasks[index].kind != task->kind)
         return NULL;
-    x = &peer->regions[peer->tasks[index].region0];
+    x = weft_task_regions(peer, &peer->tasks[index]);
     return x->rank == low->part->rank && x->operand == d->operand && x->batch == d->batch &&
                    x->rows == d->rows && x->cols == d->cols &&
                    (!ring || (x->row0 == d->row0 && x->col0 == d->col0)) &&
@@ -296,7 +296,7 @@ static const weft_task *counterpart(weft_lowering *low, const weft_task *task, i
         for (uint32_t n = 0; n < peer->task_count; n++) {
             /* the order of tasks is much the same on all ranks: go on from the one found last */
             uint32_t i = (n + low->found) % peer->task_count;
-            const weft_region *x = &peer->regions[peer->tasks[i].region0];
+            const weft_region *x = weft_task_regions(peer, &peer->tasks[i]);
             if (peer->tasks[i].kind == WEFT_TASK_GEMM && x->rank == (d->rank + world - turn) % world &&
                 x->operand == d->operand && x->batch == d->batch && x->row0 == d->row0 &&
                 x->col0 == d->col0 && tells(peer, &peer->tasks[i], low->part->rank)) {
@@ -313,7 +313,7 @@ weft_status weft_lower_posts(weft_lowering *low, const weft_task *task, uint32_t
 {
     const weft_plan_part *part = low->part;
     bool remote = (task->kind == WEFT_TASK_GEMM || task->kind == WEFT_TASK_REDUCE) &&
-                  part->regions[task->region0].rank != part->rank;
+                  weft_task_regions(part, task)->rank != part->rank;
     weft_status status = WEFT_OK;
     *first = low->program->post_count;
     *count = 0;
@@ -326,7 +326,7 @@ weft_status weft_lower_posts(weft_lowering *low, const weft_task *task, uint32_t
                                       "no rank does to rank %d what its task %u does to rank %d: with shares "
                                       "that differ it cannot run without its peers",
                                       part->rank, (unsigned)(task - part->tasks),
-                                      part->regions[task->region0].rank);
+                                      weft_task_regions(part, task)->rank);
         for (uint32_t i = 0; other && i < other->post_count && status == WEFT_OK; i++) {
             const weft_post *post = &low->binding->peers[from].posts[other->post0 + i];
             if (post->rank == part->rank && post->signal >= 2 * (uint32_t)part->world) {
@@ -418,7 +418,7 @@ static const weft_region *first_destination(weft_lowering *low, const weft_task 
         low->binding->peers && d->rank != low->part->rank && operand_of(low, d)->place == WEFT_PLACE_STAGING
             ? counterpart(low, task, &rank)
             : NULL;
-    return other ? &low->binding->peers[rank].regions[other->region0] : d;
+    return other ? weft_task_regions(&low->binding->peers[rank], other) : d;
 }
 
 /*
@@ -434,18 +434,14 @@ const weft_task *weft_lower_chain(const weft_lowering *low, const weft_lane *lan
     return &tasks[last];
 }
 
-const weft_region *weft_lower_region_a(const weft_lowering *low, const weft_task *task)
-{
-    return weft_task_regions(low->part, task) + task->destinations;
-}
-
 /* A and B of the whole chain. */
 static void join_chain(const weft_lowering *low, const weft_task *first, const weft_task *last,
                        weft_region *a, weft_region *b)
 {
-    *a = weft_lower_region_a(low, first)[0];
-    *b = weft_lower_region_a(low, first)[1];
-    a->cols = b->rows = weft_lower_region_a(low, last)->col0 + weft_lower_region_a(low, last)->cols - a->col0;
+    const weft_region *begin = weft_task_inputs(low->part, first), *end = weft_task_inputs(low->part, last);
+    *a = begin[0];
+    *b = begin[1];
+    a->cols = b->rows = end->col0 + end->cols - a->col0;
 }
 
 /* Where the factors of A's rows and B's columns are, and of k. */
@@ -460,7 +456,7 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
                             weft_cuda_task *out)
 {
     const weft_region *regions = weft_task_regions(low->part, task);
-    weft_region operands[2], *a = operands, *b = operands + 1;
+    weft_region operands[2], *a = &operands[0], *b = &operands[1];
     bool joined = first != task;
     weft_task_roles roles = weft_task_roles_of(task);
     bool bulk = !weft_cuda_walkers[low->program->walker].exchanged;
@@ -475,19 +471,19 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
     out->c = (int16_t)roles.c;
     out->bias = (int16_t)roles.bias;
     for (int i = 0; i < task->region_count && status == WEFT_OK; i++) {
-        bool product = i >= task->destinations && i < task->destinations + 2;
-        const weft_region *region = product  ? &operands[i - task->destinations]
-                                    : i == 0 ? first_destination(low, task)
-                                             : regions + i;
+        const weft_region *region = i == roles.a   ? a
+                                    : i == roles.b ? b
+                                    : i == 0       ? first_destination(low, task)
+                                                   : regions + i;
         weft_cuda_view view = view_of(low, region);
-        if (product)
-            count_scales(low, a, b, i == task->destinations, &view);
+        if (region == a || region == b)
+            count_scales(low, a, b, region == a, &view);
         if (i < task->destinations) {
             view.row = (int32_t)region->row0;
             view.col = (int32_t)region->col0;
             status = bind_destination(low, region, &view);
             bulk &= view.map >= 0 && view.dtype == (int32_t)operand_of(low, regions)->dtype;
-        } else if (i >= task->destinations + 2) {
+        } else if (i > roles.b) {
             bulk &= aligned(&view, 2 * (int64_t)weft_dtype_size((weft_dtype)view.dtype)) &&
                     !weft_dtype_is_fp8((weft_dtype)view.dtype);
             if (i == out->acc) /* what is read beside the region is not stored */

@@ -35,9 +35,6 @@ int weft_cuda_widest(weft_dtype dtype);
 /* How much of k a step of the Hopper walker takes. */
 int64_t weft_lower_step_k(const weft_lowering *low);
 
-/* A of a GEMM; B follows it. */
-const weft_region *weft_lower_region_a(const weft_lowering *low, const weft_task *task);
-
 /* All of a task but its waits and posts. */
 weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const weft_task *task,
                             weft_cuda_task *out);

@@ -92,7 +92,7 @@ static void place_slices(const weft_plan_part *part, weft_cuda_packets *p, weft_
 
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        const weft_region *to = weft_task_regions(part, task), *from = to + task->destinations;
+        const weft_region *to = weft_task_regions(part, task), *from = weft_task_inputs(part, task);
         bool reduces = task->kind == WEFT_TASK_REDUCE,
              sends = task->kind == WEFT_TASK_COPY && to->rows > 0 && to->rank != part->rank;
 
@@ -109,7 +109,8 @@ static void place_packets(const weft_plan_part *part, weft_cuda_packets *p, weft
     bool hears[WEFT_CUDA_PACKET_RANKS] = {false};
 
     for (uint32_t i = 0; i < part->task_count; i++) {
-        const weft_region *to = &part->regions[part->tasks[i].region0], *from = to + 1;
+        const weft_region *to = weft_task_regions(part, &part->tasks[i]);
+        const weft_region *from = weft_task_inputs(part, &part->tasks[i]);
         bool copy = part->tasks[i].kind == WEFT_TASK_COPY && to->rows > 0;
 
         if (copy && to->rank != part->rank) { /* into a peer's inbox */

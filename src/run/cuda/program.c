@@ -26,18 +26,12 @@ static bool overlap(const weft_region *x, const weft_region *y)
            y->col0 < x->col0 + x->cols;
 }
 
-static int destinations_of(const weft_task *task)
-{
-    return task->kind == WEFT_TASK_COPY ? 1 : task->destinations;
-}
-
 static bool depends(const weft_plan_part *part, const weft_task *later, const weft_task *earlier)
 {
-    const weft_region *x = &part->regions[later->region0], *y = &part->regions[earlier->region0];
-    int x_out = destinations_of(later), y_out = destinations_of(earlier);
+    const weft_region *x = weft_task_regions(part, later), *y = weft_task_regions(part, earlier);
     for (int i = 0; i < later->region_count; i++)
         for (int j = 0; j < earlier->region_count; j++)
-            if ((i < x_out || j < y_out) && overlap(x + i, y + j))
+            if ((i < later->destinations || j < earlier->destinations) && overlap(x + i, y + j))
                 return true;
     return false;
 }
@@ -120,7 +114,7 @@ static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_
     int64_t step_k = weft_lower_step_k(low);
     uint32_t waits = 0, posts;
     weft_status status;
-    *out = (weft_cuda_task){.destinations = (uint16_t)destinations_of(task),
+    *out = (weft_cuda_task){.destinations = task->destinations,
                             .acc = -1,
                             .c = -1,
                             .bias = -1,
@@ -134,8 +128,9 @@ static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_
                                           : weft_lower_plain(low, task, out);
     out->wait0 = low->program->wait_count;
     for (const weft_task *link = first; link <= task && status == WEFT_OK; link++) {
-        int64_t k0 =
-            first == task ? 0 : weft_lower_region_a(low, link)->col0 - weft_lower_region_a(low, first)->col0;
+        int64_t k0 = first == task
+                         ? 0
+                         : weft_task_inputs(low->part, link)->col0 - weft_task_inputs(low->part, first)->col0;
         status = k0 % step_k
                      ? weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
                                       "the cuda backend takes k in chunks of multiples of %d, not of %lld",
@@ -253,7 +248,7 @@ static weft_status lower_lane(weft_lowering *low, const weft_lane *lane, lane_or
 static bool stages(const weft_plan_part *part, const weft_cuda_task *task)
 {
     const weft_task *copy = &part->tasks[task->plan_task];
-    const weft_region *from = &part->regions[copy->region0 + copy->destinations];
+    const weft_region *from = weft_task_inputs(part, copy);
     return copy->region_count > copy->destinations && from->rank == part->rank &&
            part->operands[from->operand].place == WEFT_PLACE_USER;
 }
@@ -320,8 +315,8 @@ static int walker_of(const weft_plan_part *part)
 {
     int64_t widest = 0;
     for (uint32_t i = 0; i < part->task_count; i++)
-        if (part->tasks[i].kind == WEFT_TASK_GEMM && part->regions[part->tasks[i].region0].cols > widest)
-            widest = part->regions[part->tasks[i].region0].cols;
+        if (part->tasks[i].kind == WEFT_TASK_GEMM && weft_task_regions(part, &part->tasks[i])->cols > widest)
+            widest = weft_task_regions(part, &part->tasks[i])->cols;
     return weft_cuda_walker_for(part->problem.tuning.crew, part->problem.tuning.tile_m, widest,
                                 weft_dtype_is_fp8(part->problem.dtype));
 }

@@ -11,7 +11,7 @@ static bool multiplies(const weft_plan_part *part, uint32_t operand)
 {
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        const weft_region *a = weft_task_regions(part, task) + task->destinations;
+        const weft_region *a = weft_task_inputs(part, task);
 
         if (task->kind == WEFT_TASK_GEMM && ((a[0].operand == operand && a[0].rank == part->rank) ||
                                              (a[1].operand == operand && a[1].rank == part->rank)))

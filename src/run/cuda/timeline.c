@@ -23,7 +23,7 @@ static size_t add(weft_event *events, size_t count, weft_event_kind kind, const 
 /* A GEMM on the rank's own operands starts without waiting: its waits guard where the result goes. */
 static bool starts_at_once(const weft_plan_part *part, const weft_task *task)
 {
-    const weft_region *a = &part->regions[task->region0 + task->destinations];
+    const weft_region *a = weft_task_inputs(part, task);
 
     if (task->kind != WEFT_TASK_GEMM || a->cols == 0)
         return false;

@@ -117,7 +117,7 @@ static double tiles_value(const weft_cuda_world *w, int64_t row, int64_t col, do
 
     for (uint32_t i = 0; i < part->task_count && !tile; i++)
         if (part->tasks[i].flags & WEFT_TASK_EPILOGUE)
-            tile = &part->regions[part->tasks[i].region0];
+            tile = weft_task_regions(part, &part->tasks[i]);
     if (!tile)
         return NAN;
     int64_t across = weft_divide_up(part->problem.n, tile->cols),
