@@ -42,19 +42,9 @@ static bool several_nodes(const weft_machine *machine, int world)
     return machine->ranks_per_node > 0 && world > machine->ranks_per_node;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 static int64_t cuts(int64_t extent, int64_t tile)
 {
-    return tile > 0 ? most(1, weft_divide_up(extent, tile)) : 1;
+    return tile > 0 ? weft_max(1, weft_divide_up(extent, tile)) : 1;
 }
 
 /*
@@ -77,7 +67,7 @@ static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
         if (few && weft_sim_regions(p, world) < (double)regions * BEYOND)
             break;
         if (many_lanes || few)
-            p->tuning.workers = (int)most(1, p->tuning.workers / 2);
+            p->tuning.workers = (int)weft_max(1, p->tuning.workers / 2);
         if (p->tuning.tile_n < cols)
             p->tuning.tile_n *= 2;
         else
@@ -91,18 +81,18 @@ static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
  */
 static void tune_two_level(const weft_machine *machine, int world, weft_problem *p)
 {
-    int64_t ranks = machine->ranks_per_node > 0 ? least(machine->ranks_per_node, world) : world;
+    int64_t ranks = machine->ranks_per_node > 0 ? weft_min(machine->ranks_per_node, world) : world;
     int64_t nodes = weft_divide_up(world, ranks),
             smallest = GPU_COLLECTIVE_BYTES / (int64_t)weft_dtype_size(p->dtype);
     int64_t unit = p->op == WEFT_OP_ALL_REDUCE  ? p->count / world
                    : p->op == WEFT_OP_BROADCAST ? p->count / ranks
                                                 : p->count;
-    int64_t chunks = p->op == WEFT_OP_BROADCAST ? most(32, nodes) : most(1, 64 / nodes);
+    int64_t chunks = p->op == WEFT_OP_BROADCAST ? weft_max(32, nodes) : weft_max(1, 64 / nodes);
 
     if (!p->tuning.workers)
         p->tuning.workers = p->op == WEFT_OP_REDUCE_SCATTER ? SUM_LANES : TWO_LEVEL_LANES;
     if (!p->tuning.tile_n)
-        p->tuning.tile_n = most(most(1, smallest), weft_divide_up(unit, chunks));
+        p->tuning.tile_n = weft_max(weft_max(1, smallest), weft_divide_up(unit, chunks));
 }
 
 static void tune_gpu_collective(const weft_machine *machine, int world, weft_problem *p)
@@ -115,12 +105,12 @@ static void tune_gpu_collective(const weft_machine *machine, int world, weft_pro
         return;
     }
     if (!p->tuning.workers)
-        p->tuning.workers = (int)least(GPU_COLLECTIVE_LANES, machine->units);
+        p->tuning.workers = (int)weft_min(GPU_COLLECTIVE_LANES, machine->units);
     smallest = (weft_schedule_is_packets(p->schedule) ? GPU_PACKETS_BYTES : GPU_COLLECTIVE_BYTES) /
                (int64_t)weft_dtype_size(p->dtype);
     even = weft_divide_up(whole ? p->count : p->count / world, p->tuning.workers);
     if (!p->tuning.tile_n)
-        p->tuning.tile_n = most(even, smallest);
+        p->tuning.tile_n = weft_max(even, smallest);
 }
 
 /* What weft's kernels for such a GPU take where nothing is asked, as run/cuda/choose.c. */
@@ -192,7 +182,7 @@ static weft_gemm_steps steps_on(const weft_machine *machine, const weft_core *co
 
 static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
 {
-    int ranks = machine->ranks_per_node ? (int)least(machine->ranks_per_node, world) : world;
+    int ranks = machine->ranks_per_node ? (int)weft_min(machine->ranks_per_node, world) : world;
     weft_error_text ignored;
     const weft_core *core;
     weft_gemm_steps steps;

@@ -39,7 +39,7 @@ static int64_t micro_bytes(const weft_kernel *kernel)
 static char *in_order(const gemm_job *job, const void *base, int64_t i, int64_t j, int64_t rows)
 {
     int64_t wide = job->group * job->kernel->nr, first = j / wide * wide;
-    int64_t cols = min64(wide, job->tile->n - first);
+    int64_t cols = weft_min(wide, job->tile->n - first);
 
     return (char *)(uintptr_t)base + (first * job->tile->m + i * cols + (j - first) * rows) * 4;
 }
@@ -150,7 +150,7 @@ static void sweep_to_epilogue(const link *l, weft_panels b, const char *start, i
 
     for (int64_t i = 0; i < rows; i += mr) {
         for (int64_t g = 0; g < b.count; g += most) {
-            int64_t count = min64(most, b.count - g);
+            int64_t count = weft_min(most, b.count - g);
             weft_panels some = {
                 .first = b.first + g * b.bytes,
                 .bytes = b.bytes,
@@ -212,7 +212,7 @@ static void sweep(const link *l, int64_t rows, int64_t panels)
         .bytes = l->panel_bytes,
         .count = panels,
         .ahead = l->next_b,
-        .ahead_count = min64(panels, l->next_panels),
+        .ahead_count = weft_min(panels, l->next_panels),
         .slice = l->slice,
     };
 
@@ -229,11 +229,11 @@ static void run_rest(const link *l, int64_t whole)
     int64_t mr = job->kernel->mr, nr = job->kernel->nr;
 
     for (int64_t i = 0; i < l->rows; i += mr) {
-        int64_t rows = min64(mr, l->rows - i);
+        int64_t rows = weft_min(mr, l->rows - i);
         const char *panel_a = l->panel_a + i * l->k * (int64_t)job->type_bytes;
 
         for (int64_t j = rows < mr ? 0 : whole * nr; j < l->cols; j += nr)
-            run_any(l, l->i + i, l->j + j, rows, min64(nr, l->cols - j), panel_a,
+            run_any(l, l->i + i, l->j + j, rows, weft_min(nr, l->cols - j), panel_a,
                     l->panel_b + j / nr * l->panel_bytes,
                     l->kept + i / mr * l->kept_row + j / nr * micro_bytes(job->kernel));
     }
@@ -252,7 +252,7 @@ void weft_carried_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_
             .i = i0,
             .j = b->j0 + j,
             .rows = rows,
-            .cols = min64(wide, b->cols - j),
+            .cols = weft_min(wide, b->cols - j),
             .panel_bytes = b->panel_bytes,
             .kept_row = job->cut.waits ? mr * weft_round_up(job->cut.n, nr) * 4 : micro_bytes(kernel),
         };
@@ -262,7 +262,7 @@ void weft_carried_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_
         for (int64_t p = 0; p < b->k; p += job->cut.k) {
             bool straight;
 
-            l.k = weft_pack_k(kernel, min64(job->cut.k, b->k - p));
+            l.k = weft_pack_k(kernel, weft_min(job->cut.k, b->k - p));
             l.begins = b->first && p == 0;
             l.ends = b->last && p + job->cut.k >= b->k;
             l.panel_a = job->a_block + p * slices * mr * type;
@@ -289,6 +289,6 @@ void weft_carried_empty(const gemm_job *job)
 
     for (int64_t i = 0; i < tile->m; i += mr) {
         for (int64_t j = 0; j < tile->n; j += nr)
-            run_any(&l, i, j, min64(mr, tile->m - i), min64(nr, tile->n - j), NULL, NULL, NULL);
+            run_any(&l, i, j, weft_min(mr, tile->m - i), weft_min(nr, tile->n - j), NULL, NULL, NULL);
     }
 }

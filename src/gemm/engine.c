@@ -39,7 +39,7 @@ static int64_t rows_for(const weft_binding *bind, int64_t stretch)
 
 static int64_t columns_for(const weft_binding *bind, int64_t m, int64_t stretch)
 {
-    int64_t nc = bind->nc_once > 0 && m <= bind->mc ? min64(bind->nc_once, bind->nc) : bind->nc;
+    int64_t nc = bind->nc_once > 0 && m <= bind->mc ? weft_min(bind->nc_once, bind->nc) : bind->nc;
     int64_t cols = bind->kc * nc / stretch / bind->kernel->nr * bind->kernel->nr;
 
     return cols > nc ? nc : cols > bind->kernel->nr ? cols : bind->kernel->nr;
@@ -73,12 +73,13 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
                          bool sums_in_d)
 {
     const weft_kernel *kernel = bind->kernel;
-    int64_t fewest = min64(weft_round_up(m > 0 ? m : 1, kernel->mr), PANELS_MIN * kernel->mr);
+    int64_t fewest = weft_min(weft_round_up(m > 0 ? m : 1, kernel->mr), PANELS_MIN * kernel->mr);
     int64_t longest = bind->kc * (bind->mc > fewest && panel_is_in_l1(bind) ? bind->mc / fewest : 1);
     blocks cut = {.k = weft_job_cut_evenly(k, bind->kc, kernel->k_step)};
 
     cut.k_count = weft_divide_up(k, cut.k);
-    cut.stretch = min64(longest / cut.k > 1 ? longest / cut.k : 1, cut.k_count > 0 ? cut.k_count : 1) * cut.k;
+    cut.stretch =
+        weft_min(longest / cut.k > 1 ? longest / cut.k : 1, cut.k_count > 0 ? cut.k_count : 1) * cut.k;
     cut.waits = k > cut.stretch;
     cut.m = weft_job_cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
     cut.n =
@@ -87,7 +88,7 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
     if (cut.waits && !sums_in_d) {
         int64_t rows = sums_bytes(kernel) / (4 * cut.n) / cut.m * cut.m;
 
-        cut.stripe = min64(cut.stripe, packed || rows < cut.m ? cut.m : rows);
+        cut.stripe = weft_min(cut.stripe, packed || rows < cut.m ? cut.m : rows);
     }
     return cut;
 }
@@ -116,11 +117,11 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     int64_t nc = weft_round_up(bind->nc, kernel->nr);
     int64_t rows = weft_round_up(m, kernel->mr), cols = weft_round_up(n, kernel->nr);
     int64_t padded_k = k + (k / bind->kc + 2) * kernel->k_step; /* each block may be rounded up */
-    int64_t longest = kc * (mc / kernel->mr), wide = min64(rows, mc) * min64(cols, nc);
-    int64_t a = min64(mc * kc, rows * padded_k), sums = min64(rows, mc) * kernel->nr;
+    int64_t longest = kc * (mc / kernel->mr), wide = weft_min(rows, mc) * weft_min(cols, nc);
+    int64_t a = weft_min(mc * kc, rows * padded_k), sums = weft_min(rows, mc) * kernel->nr;
     int64_t group = weft_round_up(GROUP_COLUMNS, kernel->nr), row = (int64_t)kernel->row_most * kernel->nr;
     int64_t strip = kernel->mr * (group > row ? group : row);
-    int64_t b = min64(kc * nc > kernel->nr * longest ? kc * nc : kernel->nr * longest, cols * padded_k);
+    int64_t b = weft_min(kc * nc > kernel->nr * longest ? kc * nc : kernel->nr * longest, cols * padded_k);
     int64_t lines = kernel->mr > STREAMED_ROWS ? kernel->mr : STREAMED_ROWS;
     size_t bytes, streamed = 0;
 
@@ -129,14 +130,14 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     if (k > bind->kc) {
         int64_t most = sums_bytes(kernel) / 4, waiting = wide > most ? wide : most;
 
-        waiting = packed_b ? wide : min64(waiting, 2 * rows * min64(cols, nc));
+        waiting = packed_b ? wide : weft_min(waiting, 2 * rows * weft_min(cols, nc));
         sums = sums > waiting ? sums : waiting;
     }
     sums = sums > strip ? sums : strip;
     bytes = aligned_bytes(a, size) + (packed_b ? 0 : aligned_bytes(b, size)) + aligned_bytes(sums, 4);
     if (!packed_b && (kernel->along || kernel->across))
         streamed = aligned_bytes(weft_pack_k(kernel, k) * lines, size) + WEFT_STREAM_BYTES +
-                   aligned_bytes(min64(m, lines) * n, 4);
+                   aligned_bytes(weft_min(m, lines) * n, 4);
     if (!packed_b && kernel->keep) {
         size_t pieces = weft_few_rows_bytes(bind, m, n, k);
 
@@ -153,7 +154,7 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
         .mr = kernel->mr,
         .nr = kernel->nr,
         .k_step = kernel->k_step,
-        .m_tile = (int)weft_round_up(min64(bind->mc, M_TILE_MOST), kernel->mr),
+        .m_tile = (int)weft_round_up(weft_min(bind->mc, M_TILE_MOST), kernel->mr),
         .n_tile = (int)weft_round_up(512, kernel->nr),
         .k_tile = (int)weft_pack_k(kernel, bind->kc),
     };
@@ -178,7 +179,7 @@ static int64_t panels_in_l2(const weft_kernel *kernel, int64_t k)
 {
     int64_t panel = weft_pack_k(kernel, k) * kernel->nr * (int64_t)weft_dtype_size(kernel->type);
 
-    return min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
+    return weft_min(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
 }
 
 /*
@@ -246,11 +247,11 @@ static void run_stripe(const gemm_job *job, const block_b *b, int64_t s0, int64_
     size_t a_size = weft_dtype_size(tile->a_dtype);
 
     for (int64_t i = s0; i < s0 + stripe_rows; i += job->cut.m) {
-        int64_t rows = min64(job->cut.m, s0 + stripe_rows - i);
+        int64_t rows = weft_min(job->cut.m, s0 + stripe_rows - i);
         char *to = job->a_block;
 
         for (int64_t p = 0; p < b->k; p += job->cut.k) {
-            int64_t k = min64(job->cut.k, b->k - p);
+            int64_t k = weft_min(job->cut.k, b->k - p);
             int64_t panel_bytes = weft_pack_k(job->kernel, k) * job->side_a.lines * (int64_t)job->type_bytes;
             int64_t at = i * tile->a_rs + (b->k0 + p) * tile->a_cs;
 
@@ -355,7 +356,7 @@ static void run_empty(const gemm_job *job)
     memset(job->sums, 0, (size_t)nr * 4);
     for (int64_t i = 0; i < tile->m; i++) {
         for (int64_t j = 0; j < tile->n; j += nr)
-            weft_job_store(tile, i, 1, j, min64(nr, tile->n - j), job->sums, 0);
+            weft_job_store(tile, i, 1, j, weft_min(nr, tile->n - j), job->sums, 0);
     }
 }
 
@@ -387,7 +388,7 @@ static int64_t group_of(const gemm_job *job)
 /* Of a group of panels over a k block. */
 static size_t group_bytes(const gemm_job *job)
 {
-    int64_t nr = job->kernel->nr, panels = min64(job->group, weft_divide_up(job->cut.n, nr));
+    int64_t nr = job->kernel->nr, panels = weft_min(job->group, weft_divide_up(job->cut.n, nr));
 
     return aligned_bytes(panels * nr * job->cut.k, job->type_bytes);
 }
@@ -481,15 +482,15 @@ static void run_packed(const weft_gemm_tile *tile, char *workspace)
             for (int64_t p = 0; p < tile->k; p += job.cut.stretch) {
                 block_b b = {
                     .j0 = j,
-                    .cols = min64(job.cut.n, tile->n - j),
+                    .cols = weft_min(job.cut.n, tile->n - j),
                     .k0 = p,
-                    .k = min64(job.cut.stretch, tile->k - p),
+                    .k = weft_min(job.cut.stretch, tile->k - p),
                     .first = p == 0,
                     .last = p + job.cut.stretch >= tile->k,
                 };
 
                 prepare_b(&job, &b);
-                run_stripe(&job, &b, s, min64(job.cut.stripe, tile->m - s));
+                run_stripe(&job, &b, s, weft_min(job.cut.stripe, tile->m - s));
             }
         }
     }

@@ -42,11 +42,11 @@ bool weft_few_rows_suit(const weft_gemm_tile *tile)
 size_t weft_few_rows_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k)
 {
     const weft_kernel *kernel = bind->kernel;
-    int64_t rows = weft_round_up(min64(m, ROWS_MOST), kernel->mr);
+    int64_t rows = weft_round_up(weft_min(m, ROWS_MOST), kernel->mr);
 
     return aligned_bytes(rows * weft_pack_k(kernel, k), weft_dtype_size(kernel->type)) +
            (size_t)(rows / kernel->mr * APART_BYTES) + WEFT_GEMM_ALIGNMENT + PART_BYTES + KEPT_BYTES +
-           aligned_bytes(min64(m, ROWS_MOST) * n, 4);
+           aligned_bytes(weft_min(m, ROWS_MOST) * n, 4);
 }
 
 /* k [p, p + k) and columns [j, j + cols): packed, then every panel of A passes every panel of them. */
@@ -72,7 +72,7 @@ static void run_part(const pieces *s, int64_t p, int64_t k, int64_t j, int64_t c
 static void add_tile(const pieces *s, const char *kept, int64_t i0, int64_t j0, int64_t cols, bool add)
 {
     const weft_gemm_tile *tile = s->tile;
-    int64_t rows = min64(s->kernel->mr, tile->m - i0);
+    int64_t rows = weft_min(s->kernel->mr, tile->m - i0);
     bool integer = s->kernel->type == WEFT_I8;
     union {
         uint32_t bits[TILE_ELEMENTS_MAX];
@@ -104,17 +104,17 @@ static void run_columns(const pieces *s, int64_t j0, int64_t cols)
     int64_t wide = PART_BYTES / (piece * s->size) / nr * nr;
 
     for (int64_t p = 0; p < tile->k; p += block) {
-        int64_t end = min64(p + block, tile->k);
+        int64_t end = weft_min(p + block, tile->k);
 
         for (int64_t q = p; q < end; q += piece) {
             for (int64_t j = 0; j < cols; j += wide)
-                run_part(s, q, min64(piece, end - q), j0 + j, min64(wide, cols - j),
+                run_part(s, q, weft_min(piece, end - q), j0 + j, weft_min(wide, cols - j),
                          s->kept + j / nr * s->panels * micro, q == p);
         }
         for (int64_t j = 0; j < cols; j += nr) {
             for (int64_t i = 0; i < s->panels; i++)
                 add_tile(s, s->kept + (j / nr * s->panels + i) * micro, i * kernel->mr, j0 + j,
-                         min64(nr, cols - j), p > 0 || tile->acc);
+                         weft_min(nr, cols - j), p > 0 || tile->acc);
         }
     }
 }
@@ -141,6 +141,6 @@ void weft_few_rows_run(const weft_gemm_tile *tile, char *workspace)
     if (tile->acc)
         weft_job_copy(s.sums, tile->n, tile->acc, tile->acc_ld, tile->m, tile->n);
     for (int64_t j = 0; j < tile->n; j += wide)
-        run_columns(&s, j, min64(wide, tile->n - j));
+        run_columns(&s, j, weft_min(wide, tile->n - j));
     weft_job_store(tile, 0, tile->m, 0, tile->n, s.sums, tile->n);
 }

@@ -56,11 +56,6 @@ typedef struct block_b {
     bool first, last; /* stretch of k */
 } block_b;
 
-static inline int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static inline size_t aligned_bytes(int64_t elements, size_t size)
 {
     return weft_round_up_bytes((size_t)elements * size, WEFT_GEMM_ALIGNMENT);

@@ -179,7 +179,7 @@ static inline void fetch(const pass *s, int64_t g)
     for (int64_t at = 0; at < s->slice && g < s->next_panels; at += CACHE_LINE)
         __builtin_prefetch(b + at, 0, 2);
     for (int64_t r = 0; acc && r < s->acc_rows; r++, acc += s->acc_stride) {
-        int64_t from = g * s->acc_piece, to = min64(from + s->acc_piece, s->acc_bytes);
+        int64_t from = g * s->acc_piece, to = weft_min(from + s->acc_piece, s->acc_bytes);
 
         for (int64_t at = from; at < to; at += CACHE_LINE)
             __builtin_prefetch(acc + at, 0, 3);
@@ -194,7 +194,7 @@ static void sweep_to_sums(const pass *s, int64_t rows, int64_t panels)
 {
     const gemm_job *job = s->job;
     int64_t k = s->k, ld = s->ld, lines = job->side_a.lines, nr = job->kernel->nr, slice = s->slice;
-    int64_t panel_bytes = s->panel_bytes, ahead_panels = min64(panels, s->next_panels);
+    int64_t panel_bytes = s->panel_bytes, ahead_panels = weft_min(panels, s->next_panels);
     const char *panel_a = s->panel_a, *ahead = s->next_b;
     weft_microkernel multiply = s->multiply;
     weft_row_kernel row = s->multiply == job->kernel->run ? job->kernel->run_row : NULL;
@@ -234,7 +234,7 @@ static void sweep_to_d(const pass *s, int64_t rows, int64_t panels)
         .bytes = s->panel_bytes,
         .count = panels,
         .ahead = s->next_b,
-        .ahead_count = min64(panels, s->next_panels),
+        .ahead_count = weft_min(panels, s->next_panels),
         .slice = s->slice,
     };
     weft_places to = {
@@ -274,7 +274,7 @@ static void pass_to_sums(const pass *s, int64_t first)
                          s->panel_bytes,
                          whole - first,
                          s->next_b + first * s->panel_bytes,
-                         min64(whole, s->next_panels) - first,
+                         weft_min(whole, s->next_panels) - first,
                          s->slice};
 
         job->kernel->run_row(s->k, s->panel_a, &b, sums, s->ld, add);
@@ -283,7 +283,7 @@ static void pass_to_sums(const pass *s, int64_t first)
         first = whole;
     }
     for (int64_t g = first; g < s->panels; g++, panel_b += s->panel_bytes, sums += nr * 4) {
-        int64_t cols = min64(nr, s->cols - g * nr);
+        int64_t cols = weft_min(nr, s->cols - g * nr);
 
         fetch(s, g);
         if (low || (s->in_d && cols < nr))
@@ -317,7 +317,7 @@ static void finish_edges(const pass *s, int64_t first)
     weft_places to = {.acc = s->acc ? before : NULL, .acc_ld = nr, .d = {aside}, .d_ld = {nr}};
 
     for (int64_t g = first; g < s->panels; g++) {
-        int64_t cols = min64(nr, s->cols - g * nr), j = s->j + g * nr;
+        int64_t cols = weft_min(nr, s->cols - g * nr), j = s->j + g * nr;
 
         if (s->acc) {
             memset(before, 0, (size_t)(job->kernel->mr * nr) * 4);
@@ -349,12 +349,12 @@ static void set_next_acc(pass *s, const block_b *b, int64_t i0, int64_t rows, in
     s->next_acc = NULL;
     if (below > 0) {
         s->next_acc = acc_at(s->job->tile, i0 + i + lines, b->j0 + j);
-        s->acc_rows = min64(lines, below);
+        s->acc_rows = weft_min(lines, below);
         s->acc_bytes = s->cols * 4;
     } else if (right > 0) {
         s->next_acc = acc_at(s->job->tile, i0, b->j0 + j + s->cols);
-        s->acc_rows = min64(lines, rows);
-        s->acc_bytes = min64(s->cols, right) * 4;
+        s->acc_rows = weft_min(lines, rows);
+        s->acc_bytes = weft_min(s->cols, right) * 4;
     }
 }
 
@@ -414,7 +414,7 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
         int64_t whole = 0; /* panels done by a sweep, in whole panels of A */
         bool finishes;
 
-        s.k = weft_pack_k(job->kernel, min64(job->cut.k, b->k - p));
+        s.k = weft_pack_k(job->kernel, weft_min(job->cut.k, b->k - p));
         s.begins = p == 0 && (b->first || job->gathers);
         s.ends = p + job->cut.k >= b->k && (b->last || job->gathers);
         s.acc = s.begins ? begins_from(job, b, i0, s.j, &s.acc_ld) : NULL;
@@ -441,7 +441,7 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
             continue;
         for (int64_t i = 0; i < rows; i += lines) {
             s.i = i0 + i;
-            s.rows = min64(lines, rows - i);
+            s.rows = weft_min(lines, rows - i);
             s.next_acc = NULL;
             if (s.acc && b->first)
                 set_next_acc(&s, b, i0, rows, i, j);
@@ -463,7 +463,7 @@ void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0
     int64_t wide = job->group * job->kernel->nr;
 
     for (int64_t j = 0; j < b->cols; j += wide) {
-        run_group(job, b, s0, i0, rows, j, min64(wide, b->cols - j));
+        run_group(job, b, s0, i0, rows, j, weft_min(wide, b->cols - j));
         weft_job_spread_block(job, b, i0, rows, j + wide);
     }
 }
@@ -476,7 +476,7 @@ void weft_job_spread_block(const gemm_job *job, const block_b *b, int64_t i0, in
     block = block < wide ? wide : block;
     if (!job->spreads || !b->last || (done < b->cols && done % block))
         return;
-    done = min64(done, b->cols);
+    done = weft_min(done, b->cols);
     j = (done - 1) / block * block;
     weft_job_spread(job->tile, 1, i0, rows, b->j0 + j, done - j, job->d_bytes);
 }

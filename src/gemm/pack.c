@@ -267,7 +267,7 @@ static int64_t packed_panel_bytes(const weft_binding *bind, int64_t k)
     int64_t elements = weft_pack_k(bind->kernel, k) * bind->kernel->nr;
     int64_t bytes = elements * (int64_t)weft_dtype_size(weft_packed_type(bind));
 
-    return (bytes + 63) / 64 * 64;
+    return weft_round_up(bytes, 64);
 }
 
 size_t weft_packed_bytes(const weft_binding *bind, int64_t k, int64_t n)

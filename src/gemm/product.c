@@ -48,11 +48,6 @@ typedef struct grid {
     size_t workspace_bytes; /* of one member */
 } grid;
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* The part of a tile at (i, j): every operand moved to where it starts. */
 static weft_gemm_tile tile_at(const weft_gemm_tile *whole, int64_t i, int64_t j, int64_t rows, int64_t cols)
 {
@@ -86,7 +81,7 @@ static void pack_strip(const grid *g, int64_t index)
 {
     const weft_gemm_tile *tile = g->tile;
     strip *s = &g->strips[index];
-    int64_t begin = index * g->cols, cols = min64(g->cols, tile->n - begin), piece;
+    int64_t begin = index * g->cols, cols = weft_min(g->cols, tile->n - begin), piece;
     int64_t wide = weft_divide_up(cols, g->piece_cols);
 
     while ((piece = atomic_fetch_add_explicit(&s->piece, 1, memory_order_relaxed)) < g->pieces) {
@@ -94,7 +89,8 @@ static void pack_strip(const grid *g, int64_t index)
 
         if (k0 < tile->k)
             weft_packed_fill(tile->bind, g->packing, tile->b, tile->b_dtype, tile->b_rs, tile->b_cs, k0,
-                             min64(g->piece_k, tile->k - k0), begin + j, min64(g->piece_cols, cols - j));
+                             weft_min(g->piece_k, tile->k - k0), begin + j,
+                             weft_min(g->piece_cols, cols - j));
         atomic_fetch_add_explicit(&s->packed, 1, memory_order_release);
     }
 }
@@ -113,7 +109,7 @@ static void await_strip(const grid *g, const strip *s)
 static void multiply_strip(const grid *g, int64_t index, char *workspace)
 {
     strip *s = &g->strips[index];
-    int64_t j = index * g->cols, cols = min64(g->cols, g->tile->n - j), block;
+    int64_t j = index * g->cols, cols = weft_min(g->cols, g->tile->n - j), block;
 
     while ((block = atomic_fetch_add_explicit(&s->block, 1, memory_order_relaxed)) < g->down) {
         int64_t i = block * g->rows, rows = block == g->down - 1 ? g->tile->m - i : g->rows;
@@ -204,11 +200,11 @@ static void cut_grid(grid *g, bool packing)
     weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
     bool lines = lies_row_major(g->tile), whole = lines || !(packing || g->tile->packed_b);
     int64_t members = g->members, turns = lines ? 1 : TASKS_PER_MEMBER;
-    int64_t most = lines ? members : min64(turns * members, weft_divide_up(g->tile->n, steps.nr));
+    int64_t most = lines ? members : weft_min(turns * members, weft_divide_up(g->tile->n, steps.nr));
     double least = INFINITY;
     grid best = *g;
 
-    for (int64_t across = whole ? min64(members, most) : 1; across <= most; across += 1 + across / 8) {
+    for (int64_t across = whole ? weft_min(members, most) : 1; across <= most; across += 1 + across / 8) {
         for (int64_t tasks = whole ? across : members; tasks <= turns * members; tasks += members) {
             cut_into(g, &steps, across, tasks);
             double time = time_of(g, &steps);
@@ -297,7 +293,7 @@ static int64_t columns_of_task(const weft_gemm_tile *tile, int members)
     if (block_to_share(tile, members) > 0 || tile->packed_b || packs(tile, members))
         return tile->n;
     cut_grid(&g, false);
-    return min64(g.cols, tile->n);
+    return weft_min(g.cols, tile->n);
 }
 
 size_t weft_product_member_bytes(const weft_gemm_tile *tile, int members)
@@ -322,11 +318,11 @@ static void sum_blocks(void *argument, int member)
 
         if (j >= tile->n)
             continue;
-        weft_gemm_tile part = tile_at(tile, 0, j, tile->m, whole ? tile->n : min64(s->cols, tile->n - j));
+        weft_gemm_tile part = tile_at(tile, 0, j, tile->m, whole ? tile->n : weft_min(s->cols, tile->n - j));
 
         part.a = (const char *)part.a + k0 * part.a_cs * (int64_t)weft_dtype_size(part.a_dtype);
         part.b = (const char *)part.b + k0 * part.b_rs * (int64_t)weft_dtype_size(part.b_dtype);
-        part.k = min64(s->block, tile->k - k0);
+        part.k = weft_min(s->block, tile->k - k0);
         part.raw = true;
         part.d[0] = s->sums + b * tile->m * tile->n + j;
         part.d_ld[0] = tile->n;
@@ -338,7 +334,7 @@ static void add_blocks(void *argument, int member)
 {
     by_blocks *s = argument;
     const weft_gemm_tile *tile = s->tile;
-    int64_t j = member * s->cols, cols = min64(s->cols, tile->n - j);
+    int64_t j = member * s->cols, cols = weft_min(s->cols, tile->n - j);
 
     if (cols <= 0)
         return;
@@ -384,7 +380,7 @@ static int64_t columns_at_once(const weft_gemm_tile *tile)
     int64_t panel = (int64_t)(weft_packed_bytes(tile->bind, tile->k, nr));
     int64_t cols = PACKED_BYTES_MOST / panel * nr;
 
-    return min64(cols > nr ? cols : nr, tile->n);
+    return weft_min(cols > nr ? cols : nr, tile->n);
 }
 
 /* What members share lies after their workspaces: strips, then B as they pack it, or the sums of blocks. */
@@ -404,7 +400,7 @@ static void run_one(const weft_gemm_tile *tile, int members, const weft_loan *lo
         return;
     }
     for (int64_t j = 0; j < tile->n; j += step) {
-        weft_gemm_tile part = tile_at(tile, 0, j, tile->m, min64(step, tile->n - j));
+        weft_gemm_tile part = tile_at(tile, 0, j, tile->m, weft_min(step, tile->n - j));
         grid g = {.tile = &part,
                   .members = members,
                   .strips = (strip *)shared,
@@ -505,7 +501,7 @@ weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, con
     weft_gemm_tile tile = weft_gemm_tile_init(bind, b_dtype);
     int members = members_for((double)packed->k * (double)packed->n, threads), nr = bind->kernel->nr;
     int64_t panels = weft_divide_up(packed->n, nr),
-            strips = min64(panels, (int64_t)members * TASKS_PER_MEMBER);
+            strips = weft_min(panels, (int64_t)members * TASKS_PER_MEMBER);
     grid g = {.tile = &tile, .packing = packed, .pieces = 1, .piece_k = packed->k, .members = members};
     weft_loan loan;
     weft_status status;

@@ -94,9 +94,9 @@ static bool settle(weft_moe *moe, const weft_moe_config *c, int ranks, int rank)
     moe->result_bytes = c->hidden * size;
     moe->row_bytes = c->row_bytes ? c->row_bytes : moe->result_bytes;
     moe->wire_bytes = c->wire == WEFT_MOE_WIRE_FP8 ? weft_moe_fp8_bytes(c->hidden) : moe->row_bytes;
-    moe->row_stride = (moe->row_bytes + 63) / 64 * 64;
-    moe->stage_stride = (moe->wire_bytes + 63) / 64 * 64;
-    moe->slot_stride = (moe->result_bytes + 63) / 64 * 64;
+    moe->row_stride = weft_round_up(moe->row_bytes, 64);
+    moe->stage_stride = weft_round_up(moe->wire_bytes, 64);
+    moe->slot_stride = weft_round_up(moe->result_bytes, 64);
     moe->owner = malloc((size_t)c->experts * sizeof(int32_t));
     moe->local_index = malloc((size_t)c->experts * sizeof(int32_t));
     moe->local = malloc((size_t)c->experts * sizeof(int32_t));

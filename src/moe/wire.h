@@ -15,14 +15,14 @@ enum { WEFT_MOE_WIRE_BLOCK = 128 };
 
 static inline int64_t weft_moe_scales_at(int64_t hidden)
 {
-    return (hidden + 15) / 16 * 16;
+    return weft_round_up(hidden, 16);
 }
 
 static inline int64_t weft_moe_fp8_bytes(int64_t hidden)
 {
     int64_t blocks = weft_divide_up(hidden, WEFT_MOE_WIRE_BLOCK);
 
-    return weft_moe_scales_at(hidden) + (blocks * (int64_t)sizeof(float) + 15) / 16 * 16;
+    return weft_moe_scales_at(hidden) + weft_round_up(blocks * (int64_t)sizeof(float), 16);
 }
 
 /* A row of `hidden` elements to fp8, and back. */

@@ -1,6 +1,8 @@
 /* Rectangles of symbolic values; see check_memory.h. */
 #include "plan/check_memory.h"
 
+#include "core/round.h"
+
 #include <stdlib.h>
 
 enum { BANDS_MAX = 256 };
@@ -108,16 +110,6 @@ static weft_piece *walk_next(walk *w)
     }
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 void weft_memory_look(weft_memory *memory, weft_matrix *matrix, const weft_region *region, weft_pieces *found)
 {
     int64_t row1 = region->row0 + region->rows, col1 = region->col0 + region->cols;
@@ -130,10 +122,10 @@ void weft_memory_look(weft_memory *memory, weft_matrix *matrix, const weft_regio
     while ((piece = walk_next(&w))) {
         weft_piece part = *piece;
 
-        part.row0 = larger(part.row0, region->row0);
-        part.row1 = smaller(part.row1, row1);
-        part.col0 = larger(part.col0, region->col0);
-        part.col1 = smaller(part.col1, col1);
+        part.row0 = weft_max(part.row0, region->row0);
+        part.row1 = weft_min(part.row1, row1);
+        part.col0 = weft_max(part.col0, region->col0);
+        part.col1 = weft_min(part.col1, col1);
         weft_pieces_add(memory, found, &part);
     }
 }
@@ -141,7 +133,7 @@ void weft_memory_look(weft_memory *memory, weft_matrix *matrix, const weft_regio
 /* What is left of a piece when a rectangle is cut out of it: above, below, left, right. */
 static int remains(const weft_piece *old, const weft_piece *cut, weft_piece *rest)
 {
-    int64_t row0 = larger(old->row0, cut->row0), row1 = smaller(old->row1, cut->row1);
+    int64_t row0 = weft_max(old->row0, cut->row0), row1 = weft_min(old->row1, cut->row1);
     weft_piece sides[4] = {*old, *old, *old, *old};
     int count = 0;
 
@@ -149,8 +141,8 @@ static int remains(const weft_piece *old, const weft_piece *cut, weft_piece *res
     sides[1].row0 = row1;
     sides[2].row0 = sides[3].row0 = row0;
     sides[2].row1 = sides[3].row1 = row1;
-    sides[2].col1 = larger(old->col0, cut->col0);
-    sides[3].col0 = smaller(old->col1, cut->col1);
+    sides[2].col1 = weft_max(old->col0, cut->col0);
+    sides[3].col0 = weft_min(old->col1, cut->col1);
     for (int i = 0; i < 4; i++) {
         if (sides[i].row0 < sides[i].row1 && sides[i].col0 < sides[i].col1)
             rest[count++] = sides[i];

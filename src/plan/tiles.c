@@ -51,18 +51,13 @@ typedef struct grid {
     double strain; /* that the cost of an uneven grid counts for more */
 } grid;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static extents extents_of(const weft_problem *p, int world)
 {
     bool two_level = p->schedule == WEFT_SCHEDULE_TWO_LEVEL;
     bool by_rows = p->layout == WEFT_LAYOUT_GATHER_A || p->layout == WEFT_LAYOUT_SCATTER_ROWS;
     int64_t part_m = weft_problem_part_m(p, world, 0).count, part_n = weft_problem_part_n(p, world, 0).count,
             part_k = weft_problem_part_k(p, world, 0).count;
-    double shards = (double)least(by_rows ? p->m : p->n, world), steps;
+    double shards = (double)weft_min(by_rows ? p->m : p->n, world), steps;
 
     switch (p->op) {
     case WEFT_OP_AG_GEMM:
@@ -89,7 +84,8 @@ static extents extents_of(const weft_problem *p, int world)
  * Lake, where a core packs 4 to 8 GB/s of A, streams 10 to 18 of B, and starts a task in 0.6 us. */
 static weft_gemm_rates rates_of(const weft_problem *p, const weft_gemm_steps *steps)
 {
-    double move = (double)weft_dtype_size(p->dtype) / STEP_BYTES, deep = (double)least(steps->k_step, STEP_K);
+    double move = (double)weft_dtype_size(p->dtype) / STEP_BYTES,
+           deep = (double)weft_min(steps->k_step, STEP_K);
 
     return (weft_gemm_rates){.multiply = 1 / ((double)steps->mr * steps->nr * deep),
                              .pack_a = move,
@@ -124,8 +120,8 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
     if (g->tile_m > steps->mr || lanes == 1) /* fewer rows than a micro-tile has are for idle workers */
         g->tile_m = weft_round_up(g->tile_m, steps->mr);
     g->panels = weft_divide_up(columns, g->across);
-    rows = least(g->tile_m, e->rows);
-    cols = least(g->panels * steps->nr, e->cols);
+    rows = weft_min(g->tile_m, e->rows);
+    cols = weft_min(g->panels * steps->nr, e->cols);
     g->tiles = e->shards * (double)p->l * (double)(weft_divide_up(e->rows, g->tile_m) * g->across);
     /* One worker has all tiles, however many of them a step has. */
     rounds = lanes == 1 ? g->tiles : e->steps * ceil(g->tiles / e->steps / (double)lanes);
@@ -187,7 +183,7 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
     int64_t few = rows_of_many(p, e, steps, wanted);
     grid best = {.uneven = INFINITY, .cost = INFINITY};
 
-    for (int64_t down = down0; down <= least(down_most, down0 + ROW_CUTS_MOST); down++) {
+    for (int64_t down = down0; down <= weft_min(down_most, down0 + ROW_CUTS_MOST); down++) {
         double rows_of_tiles = e->shards * (double)p->l * (double)down;
 
         before = 0;
@@ -196,7 +192,7 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
             double across = round > rounds
                                 ? (double)columns
                                 : fmax(1, floor(round * e->steps * p->tuning.workers / rows_of_tiles));
-            grid g = {.down = down, .across = least((int64_t)fmin(across, (double)columns), columns)};
+            grid g = {.down = down, .across = weft_min((int64_t)fmin(across, (double)columns), columns)};
 
             if (g.across == before ||
                 (rows_of_tiles * (double)g.across < (double)wanted && g.across < columns))
@@ -236,8 +232,8 @@ static int64_t judge_cut(const weft_problem *p, const extents *e, const weft_gem
         cut = weft_round_up(SLICE_K_LEAST, steps->k_step);
     if (cut >= e->k)
         return 0;
-    rows = least(g->tile_m, e->rows);
-    cols = least(g->panels * steps->nr, e->cols);
+    rows = weft_min(g->tile_m, e->rows);
+    cols = weft_min(g->panels * steps->nr, e->cols);
     share = weft_divide_up(rest * weft_divide_up(e->k, cut), p->tuning.workers) * cut;
     g->cost = floor(g->tiles / p->tuning.workers) * task_cost(p, steps, rows, cols, e->k, false) +
               task_cost(p, steps, rows, cols, share, false) +

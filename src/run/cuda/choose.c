@@ -483,18 +483,13 @@ static weft_schedule collective_schedule(const weft_problem *p, int world, int64
     return bytes * (world - 1) <= ONE_SHOT_BYTES ? WEFT_SCHEDULE_ONE_SHOT : WEFT_SCHEDULE_PUSH;
 }
 
-static int64_t at_most(int64_t value, int64_t most)
-{
-    return value < most ? value : most;
-}
-
 /* A warp has a line at a time: eight of them, or sixteen, as often as need be. */
 static weft_tuning tune_lines(const weft_problem *p, const weft_cuda_basis *b, weft_schedule schedule,
                               int room)
 {
     int64_t elems = weft_cuda_line_payload(b->adds) / (int64_t)weft_dtype_size(p->dtype),
             cut = schedule == WEFT_SCHEDULE_PACKETS ? p->count : weft_lines_slice(p, b->world, 0).count,
-            lines = weft_divide_up(cut, elems), ctas = b->whole ? at_most(LINK_LINES_CTAS, 2 * room) : room;
+            lines = weft_divide_up(cut, elems), ctas = b->whole ? weft_min(LINK_LINES_CTAS, 2 * room) : room;
     weft_tuning t = p->tuning;
 
     t.tile_n = elems * (lines <= LINK_CTA_LINES * ctas
@@ -512,10 +507,10 @@ static weft_tuning tune_packets(const weft_problem *p, const weft_cuda_basis *b,
 {
     int room = b->whole || b->world == 1
                    ? ctas
-                   : (int)at_most(weft_cuda_waiting_most(ctas, b->world) / (b->world - 1), ctas / 2);
+                   : (int)weft_min(weft_cuda_waiting_most(ctas, b->world) / (b->world - 1), ctas / 2);
     int64_t size = (int64_t)weft_dtype_size(p->dtype);
-    int64_t chunks =
-        at_most(weft_divide_up(p->count * size, CTA_PACKETS * WEFT_CUDA_PACKET_PAYLOAD), room > 0 ? room : 1);
+    int64_t chunks = weft_min(weft_divide_up(p->count * size, CTA_PACKETS * WEFT_CUDA_PACKET_PAYLOAD),
+                              room > 0 ? room : 1);
     weft_tuning t = p->tuning;
 
     if (weft_cuda_by_lines(p->op, schedule, (weft_cuda_wire){b->adds, b->whole}))
@@ -535,13 +530,13 @@ static weft_tuning tune_lanes(const weft_problem *p, const weft_cuda_basis *b, w
     /* what a rank's lanes cut, and what they have in all: so many rows of it */
     int64_t cut = slices ? weft_divide_up(p->count, b->world) : p->count;
     int64_t rows = p->op == WEFT_OP_ALL_REDUCE && !staged ? 1 : b->world, work = rows * cut * size;
-    int64_t most = b->whole                                              ? at_most(LINK_CTAS, 2 * ctas)
+    int64_t most = b->whole                                              ? weft_min(LINK_CTAS, 2 * ctas)
                    : work > (int64_t)MOST_BYTES * (ctas / 2) || ctas < 2 ? 2 * ctas
                                                                          : ctas / 2;
     weft_tuning t = p->tuning;
 
     if (!t.workers)
-        t.workers = (int)at_most(weft_divide_up(work, b->whole ? LINK_CTA_BYTES : CTA_BYTES), most);
+        t.workers = (int)weft_min(weft_divide_up(work, b->whole ? LINK_CTA_BYTES : CTA_BYTES), most);
     if (!t.workers)
         t.workers = 1;
     if (!t.tile_n && cut) {
@@ -550,11 +545,11 @@ static weft_tuning tune_lanes(const weft_problem *p, const weft_cuda_basis *b, w
 
         t.tile_n = weft_round_up(weft_divide_up(cut, pieces), granule);
         if (staged)
-            t.tile_n = at_most(t.tile_n, STAGED_BYTES / size);
+            t.tile_n = weft_min(t.tile_n, STAGED_BYTES / size);
     } else if (!t.tile_n) {
         t.tile_n = granule;
     }
-    t.tile_n = at_most(t.tile_n, CHUNK_BYTES / size);
+    t.tile_n = weft_min(t.tile_n, CHUNK_BYTES / size);
     return t;
 }
 
@@ -593,7 +588,7 @@ static weft_problem choose_collective(const weft_problem *asked, const weft_cuda
 {
     int64_t bytes = asked->count * (int64_t)weft_dtype_size(asked->dtype);
     /* SMs; a rank can have two CTAs on each */
-    int ctas = (int)at_most(b->hopper ? CREW_CTAS * b->crews : b->crews, WEFT_CUDA_CREWS_MAX / 2);
+    int ctas = (int)weft_min(b->hopper ? CREW_CTAS * b->crews : b->crews, WEFT_CUDA_CREWS_MAX / 2);
     weft_problem decided = *asked;
 
     if (asked->schedule == WEFT_SCHEDULE_AUTO)

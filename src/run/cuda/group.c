@@ -169,7 +169,7 @@ static weft_status clear(weft_cuda_group *g, char *memory, size_t bytes, weft_er
 weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
 {
     weft_cuda_group *g = weft_cuda_of(group);
-    uint64_t rounded = bytes > g->heap.stride ? bytes : (bytes + 255) / 256 * 256;
+    uint64_t rounded = bytes > g->heap.stride ? bytes : weft_round_up_bytes(bytes, 256);
     weft_symm_ask ask = {
         .bytes = bytes,
         .alignment = alignment,

@@ -196,7 +196,7 @@ static weft_status bind_destination(weft_lowering *low, const weft_region *d, we
     /* whole tiles never reach past their region, so they can share the map of the whole matrix */
     const weft_cuda_walker *walker = &weft_cuda_walkers[low->program->walker];
     bool cut_rows = d->rows % walker->tile_m != 0,
-         cut_cols = d->cols % (narrow ? (walker->tile_n + 63) / 64 * 64 : walker->tile_n) != 0;
+         cut_cols = d->cols % (narrow ? weft_round_up(walker->tile_n, 64) : walker->tile_n) != 0;
     return bind_boxes(low, d, cut_rows, cut_cols, view);
 }
 

@@ -2,6 +2,7 @@
 #include "run/cuda/moe.h"
 
 #include "core/clock.h"
+#include "core/round.h"
 #include "run/cuda/group.h"
 
 #include <stdio.h>
@@ -26,7 +27,7 @@ struct weft_device_moe {
 
 static size_t table_bytes(const weft_device_moe_shape *shape)
 {
-    return ((size_t)shape->experts * sizeof(int32_t) + 255) / 256 * 256;
+    return weft_round_up_bytes((size_t)shape->experts * sizeof(int32_t), 256);
 }
 
 static weft_status check_limits(const weft_group *group, const weft_device_moe_shape *shape,

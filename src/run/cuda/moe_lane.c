@@ -27,14 +27,9 @@ static void *carve(carver *c, int64_t count, size_t size)
     return c->base ? c->base + at : NULL;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static uint32_t grid_of(int64_t units, int ctas)
 {
-    return (uint32_t)(units < 1 ? 1 : least(units, ctas));
+    return (uint32_t)(units < 1 ? 1 : weft_min(units, ctas));
 }
 
 static void carve_symmetric(weft_cuda_moe *l, carver *c)
@@ -99,7 +94,7 @@ static weft_cuda_moe facts(const weft_device_moe_shape *s, int world, weft_cuda_
                        .experts_here = s->experts_here,
                        .topk = s->topk,
                        .terms = s->terms_per_token,
-                       .keys = (int32_t)((least(s->topk, s->experts_most) + 3) / 4 * 4),
+                       .keys = (int32_t)weft_round_up(weft_min(s->topk, s->experts_most), 4),
                        .dtype = (int32_t)s->dtype,
                        .reduced = s->reduced,
                        .capacity = s->capacity,

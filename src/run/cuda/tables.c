@@ -1,6 +1,7 @@
 /* A program's arrays, laid out in one allocation of the GPU's memory, its tensor maps encoded. */
 #include "run/cuda/tables.h"
 
+#include "core/round.h"
 #include "run/cuda/maps.h"
 
 #include <stdlib.h>
@@ -29,7 +30,7 @@ typedef struct layout {
 static size_t place(size_t *at, size_t count, size_t size)
 {
     size_t begin = *at;
-    *at = (begin + count * size + 127) / 128 * 128;
+    *at = weft_round_up_bytes(begin + count * size, 128);
     return begin;
 }
 

@@ -14,6 +14,7 @@
 #include "bench/cuda/bench_cuda.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "core/topo.h"
 #include "group/group.h"
 #include "group/segment.h"
@@ -351,8 +352,8 @@ static int open_buffers(collective *c)
     c->send = memory[0];
     c->recv = memory[1];
     if (mpi_can(c)) {
-        c->mpi_send = aligned_alloc(4096, (send + 4095) / 4096 * 4096);
-        c->mpi_recv = aligned_alloc(4096, (recv + 4095) / 4096 * 4096);
+        c->mpi_send = aligned_alloc(4096, weft_round_up_bytes(send, 4096));
+        c->mpi_recv = aligned_alloc(4096, weft_round_up_bytes(recv, 4096));
     }
     c->counts = malloc((size_t)context->size * sizeof *c->counts);
     if ((mpi_can(c) && (!c->mpi_send || !c->mpi_recv)) || !c->counts)

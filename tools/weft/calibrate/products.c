@@ -10,6 +10,7 @@
 #include "calibrate/calibrate.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/gemm.h"
 
 #include <math.h>
@@ -280,7 +281,7 @@ static void share_fastest(weft_machine *machine)
 
 static void *room(size_t bytes)
 {
-    void *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    void *memory = aligned_alloc(4096, weft_round_up_bytes(bytes, 4096));
 
     if (memory)
         memset(memory, 0, bytes);

@@ -7,6 +7,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "core/signal.h"
 #include "gemm/gemm.h"
 #include "sim/sim.h"
@@ -191,7 +192,7 @@ static double tiny_product_us(void)
     if (weft_core_current(&core, &error))
         return 0;
     bind = weft_core_binding(core, WEFT_F32, false);
-    workspace = aligned_alloc(128, (weft_gemm_workspace_bytes(bind, 8, 8, 8, false) + 127) / 128 * 128);
+    workspace = aligned_alloc(128, weft_round_up_bytes(weft_gemm_workspace_bytes(bind, 8, 8, 8, false), 128));
     tile = weft_gemm_tile_init(bind, WEFT_F32);
     tile.m = tile.n = tile.k = 8;
     tile.a = a;

@@ -32,11 +32,6 @@ enum {
     K_CLIMB = CLIMB_BYTES / sizeof(ELEMENT)
 };
 
-static inline int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* `lines` lines of `count` elements, as the first of `all` lines of `width`, with zeros behind. */
 static inline void fill_edge(ELEMENT *edge, int64_t all, int64_t width, const ELEMENT *from, int64_t ld,
                              int64_t lines, int64_t count)
@@ -72,7 +67,7 @@ INLINE void sweep_edges(int rows, int64_t lines, int64_t cols, const ELEMENT_A *
         return;
     fill_edge_a(edge_a, all * rows, a, weft_round_up(lines, K_STEP) * rows);
     for (int64_t j = done; j < cols; j += unit) {
-        fill_edge(edge, all, unit, b + j, ldb, lines, least(unit, cols - j));
+        fill_edge(edge, all, unit, b + j, ldb, lines, weft_min(unit, cols - j));
         sweep(rows, 1, edge_a, edge, unit, sums + j * rows);
     }
 }
@@ -86,7 +81,7 @@ INLINE void finish_across(int rows, int64_t m, int64_t cols, const SUM *sums, SU
         for (int64_t j = 0; j < cols; j += unit) {
             SUM *to = c + i * c_ld + j;
 
-            for (int64_t x = 0; x < least(unit, cols - j); x++) {
+            for (int64_t x = 0; x < weft_min(unit, cols - j); x++) {
                 SUM sum = sums[j * rows + place_across(rows, i, x)];
 
                 to[x] = add ? to[x] + sum : sum;
@@ -101,14 +96,14 @@ INLINE void across(int rows, int64_t m, int64_t n, int64_t k, int64_t block, con
     const int64_t width = WIDTH_SUMS / rows / 64 * 64;
 
     for (int64_t j = 0; j < n; j += width) {
-        int64_t cols = least(width, n - j);
+        int64_t cols = weft_min(width, n - j);
 
         for (int64_t p = 0; p < k; p += block) {
-            int64_t end = least(p + block, k);
+            int64_t end = weft_min(p + block, k);
 
             memset(sums, 0, sizeof(SUM) * (size_t)(weft_round_up(cols, 64) * rows));
             for (int64_t q = p; q < end; q += LINES(rows))
-                sweep_edges(rows, least(LINES(rows), end - q), cols, a + q * rows, b + q * ldb + j, ldb,
+                sweep_edges(rows, weft_min(LINES(rows), end - q), cols, a + q * rows, b + q * ldb + j, ldb,
                             sums);
             finish_across(rows, m, cols, sums, c + j, c_ld, add || p > 0);
         }
@@ -145,14 +140,14 @@ INLINE void along(int rows, int64_t m, int64_t n, int64_t k, int64_t block, cons
     _Alignas(64) SUM sums[8 * 8];
 
     for (int64_t j = 0; j < n; j += 8) {
-        int64_t cols = least(8, n - j);
+        int64_t cols = weft_min(8, n - j);
 
         for (int64_t p = 0; p < k; p += block) {
             const ELEMENT *line[8];
 
             for (int x = 0; x < 8; x++)
                 line[x] = b + (x < cols ? j + x : j) * ldb + p;
-            climb_block(rows, least(block, k - p), a + p * rows, line, sums);
+            climb_block(rows, weft_min(block, k - p), a + p * rows, line, sums);
             for (int64_t i = 0; i < m; i++) {
                 SUM *to = c + i * c_ld + j;
 

@@ -20,6 +20,7 @@
 #ifndef WEFT_GEMM_KERNELS_X86_AMX_TILE_H
 #define WEFT_GEMM_KERNELS_X86_AMX_TILE_H
 
+#include "core/round.h"
 #include "gemm/kernels/x86/kernels.h"
 #include "gemm/kernels/x86/pack.h"
 #include "gemm/kernels/x86/pack_vectors.h"
@@ -176,16 +177,15 @@ INLINE void fetch_places(const row_places *places, int64_t g, int64_t step, int6
 INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b, const char *start,
                        char *sums, put_rows put, const row_places *places)
 {
-    int64_t pieces = b->count < PIECE_PANELS ? 1 : (steps + PIECE_STEPS - 1) / PIECE_STEPS;
-    int64_t piece = (steps + pieces - 1) / pieces;
-    int64_t fetched =
-        b->slice ? ((b->slice + steps - 1) / steps + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE : 0;
+    int64_t pieces = b->count < PIECE_PANELS ? 1 : weft_divide_up(steps, PIECE_STEPS);
+    int64_t piece = weft_divide_up(steps, pieces);
+    int64_t fetched = b->slice ? weft_round_up(weft_divide_up(b->slice, steps), CACHE_LINE) : 0;
     int64_t done = MR, ready = 0; /* rows of the g-th micro-tile, the last one to be complete */
     micro_place leaving = {0};    /* what is in the tiles goes there */
 
     for (int64_t p = 0; p < steps; p += piece) {
         int64_t here = steps - p < piece ? steps - p : piece;
-        int64_t some = (MR + here - 1) / here; /* rows with each step */
+        int64_t some = weft_divide_up(MR, here); /* rows with each step */
         bool last = p + here == steps;
         int64_t ahead = last && here < PLACE_STEPS ? (PLACE_STEPS - 1) / here : 0; /* micro-tiles */
 

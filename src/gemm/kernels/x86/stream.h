@@ -11,6 +11,7 @@
 #ifndef WEFT_GEMM_KERNELS_X86_STREAM_H
 #define WEFT_GEMM_KERNELS_X86_STREAM_H
 
+#include "core/round.h"
 #include "gemm/kernels/x86/kernels.h"
 #include "gemm/kernels/x86/stream_lines.h"
 
@@ -42,7 +43,7 @@ INLINE void lay_a(few_a form, int rows, const void *panel, int64_t p, int64_t k,
         for (int64_t q = p, group; q < p + k; q += group) {
             const uint16_t *from = (const uint16_t *)panel + (q - q % form.kr) * rows + q % form.kr;
 
-            group = least(form.kr - q % form.kr, p + k - q);
+            group = weft_min(form.kr - q % form.kr, p + k - q);
             for (int i = 0; i < rows; i++) {
                 for (int64_t x = 0; x < group; x++) {
                     uint32_t bits = (uint32_t)from[i * form.kr + x] << 16;
@@ -141,7 +142,7 @@ INLINE void finish_across(weft_dtype type, int rows, int64_t m, int64_t cols, co
                 vec_interleave(first, second, &first, &second);
             vec_store(row, first);
             vec_store(row + LANES, second);
-            for (int64_t x = 0; x < least(UNIT, cols - j); x++)
+            for (int64_t x = 0; x < weft_min(UNIT, cols - j); x++)
                 to[x] = add ? to[x] + row[x] : row[x];
         }
     }
@@ -150,19 +151,19 @@ INLINE void finish_across(weft_dtype type, int rows, int64_t m, int64_t cols, co
 INLINE void across(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, int64_t k, int64_t block,
                    const void *a, const char *b, int64_t ldb, float *scratch, float *c, int64_t c_ld, int add)
 {
-    const int64_t size = (int64_t)size_of(type), depth = least(block, k);
+    const int64_t size = (int64_t)size_of(type), depth = weft_min(block, k);
     const int64_t width = (STREAM_FLOATS - depth * rows) / rows / UNIT * UNIT;
     float *laid = scratch + width * rows;
 
     for (int64_t j = 0; j < n; j += width) {
-        int64_t cols = least(width, n - j), later = stream_lines_ahead(cols * size, LINES);
+        int64_t cols = weft_min(width, n - j), later = stream_lines_ahead(cols * size, LINES);
 
         for (int64_t p = 0; p < k; p += block) {
-            int64_t deep = least(block, k - p), q = 0;
+            int64_t deep = weft_min(block, k - p), q = 0;
             const char *from = b + (p * ldb + j) * size;
 
             lay_a(form, rows, a, p, deep, deep, laid);
-            memset(scratch, 0, (size_t)((cols + UNIT - 1) / UNIT * UNIT * rows) * 4);
+            memset(scratch, 0, (size_t)(weft_round_up(cols, UNIT) * rows) * 4);
             for (; q + LINES <= deep; q += LINES)
                 sweep_columns(type, rows, LINES, cols, laid + q * rows, from + q * ldb * size, ldb * size,
                               p + q + LINES + later <= k ? later * ldb * size : 0, scratch);
@@ -218,11 +219,11 @@ INLINE void along(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, i
     const int64_t size = (int64_t)size_of(type), k_step = VECTOR_BYTES / size;
 
     for (int64_t p = 0; p < k; p += block) {
-        int64_t deep = least(block, k - p), steps = deep / k_step, done = steps * k_step;
+        int64_t deep = weft_min(block, k - p), steps = deep / k_step, done = steps * k_step;
 
-        lay_a(form, rows, a, p, deep, (deep + k_step - 1) / k_step * k_step, laid);
+        lay_a(form, rows, a, p, deep, weft_round_up(deep, k_step), laid);
         for (int64_t j = 0; j < n; j += LANES) {
-            int64_t cols = least(LANES, n - j), ahead = j + 2 * LANES <= n ? LANES * ldb * size : 0;
+            int64_t cols = weft_min(LANES, n - j), ahead = j + 2 * LANES <= n ? LANES * ldb * size : 0;
             const char *line[LANES];
             vec sum[ROWS_MOST];
 

@@ -12,6 +12,7 @@
 #ifndef WEFT_GEMM_KERNELS_X86_STREAM_I8_H
 #define WEFT_GEMM_KERNELS_X86_STREAM_I8_H
 
+#include "core/round.h"
 #include "gemm/kernels/x86/kernels.h"
 #include "gemm/kernels/x86/stream_lines.h"
 
@@ -112,7 +113,7 @@ INLINE void lay_a(int kr, int rows, const int8_t *panel, int64_t p, int64_t k, i
 /* The first `count` of a vector of sums, without the excess, to C or added to it. */
 INLINE void put(int32_t *to, words sum, int32_t excess, int64_t count, bool add)
 {
-    int some = (int)least(count, LANES);
+    int some = (int)weft_min(count, LANES);
 
     if (count <= 0)
         return;
@@ -220,7 +221,7 @@ INLINE void sweep_edges(int rows, int64_t lines, int64_t cols, const uint32_t *a
     for (int64_t u = units; u * UNIT < cols; u++) {
         memset(edge, 0, sizeof(edge));
         for (int64_t l = 0; l < lines; l++)
-            memcpy(edge + l * UNIT, b + l * ldb + u * UNIT, (size_t)least(UNIT, cols - u * UNIT));
+            memcpy(edge + l * UNIT, b + l * ldb + u * UNIT, (size_t)weft_min(UNIT, cols - u * UNIT));
         sweep(rows, 1, a, edge, UNIT, 0, sums + u * rows * UNIT);
     }
 }
@@ -242,21 +243,21 @@ INLINE void put_unit(const int32_t *sums, int32_t excess, int32_t *to, int64_t c
 INLINE void across(int kr, int rows, int64_t m, int64_t n, int64_t k, int64_t block, const void *a,
                    const char *b, int64_t ldb, int32_t *scratch, int32_t *c, int64_t c_ld, int add)
 {
-    const int64_t depth = (least(block, k) + LINES - 1) / LINES * A_WORDS;
+    const int64_t depth = weft_divide_up(weft_min(block, k), LINES) * A_WORDS;
     const int64_t width = (STREAM_WORDS - depth * rows) / rows / UNIT * UNIT;
     uint32_t *laid = (uint32_t *)scratch + width * rows;
     int32_t excess[ROWS_MOST];
 
     for (int64_t j = 0; j < n; j += width) {
-        int64_t cols = least(width, n - j), later = stream_lines_ahead(cols, LINES);
+        int64_t cols = weft_min(width, n - j), later = stream_lines_ahead(cols, LINES);
 
         for (int64_t p = 0; p < k; p += block) {
-            int64_t deep = least(block, k - p);
+            int64_t deep = weft_min(block, k - p);
 
-            lay_a(kr, rows, a, p, deep, (deep + LINES - 1) / LINES * LINES, laid, excess);
-            memset(scratch, 0, (size_t)((cols + UNIT - 1) / UNIT * UNIT * rows) * 4);
+            lay_a(kr, rows, a, p, deep, weft_round_up(deep, LINES), laid, excess);
+            memset(scratch, 0, (size_t)(weft_round_up(cols, UNIT) * rows) * 4);
             for (int64_t q = 0; q < deep; q += LINES)
-                sweep_edges(rows, least(LINES, deep - q), cols, laid + q / LINES * rows * A_WORDS,
+                sweep_edges(rows, weft_min(LINES, deep - q), cols, laid + q / LINES * rows * A_WORDS,
                             b + (p + q) * ldb + j, ldb, p + q + LINES + later <= k ? later * ldb : 0,
                             scratch);
             for (int64_t x = 0; x < cols; x += UNIT) {
@@ -297,11 +298,11 @@ INLINE void along(int kr, int rows, int64_t m, int64_t n, int64_t k, int64_t blo
     int32_t excess[ROWS_MOST];
 
     for (int64_t p = 0; p < k; p += block) {
-        int64_t deep = least(block, k - p), steps = deep / VECTOR_BYTES, done = steps * VECTOR_BYTES;
+        int64_t deep = weft_min(block, k - p), steps = deep / VECTOR_BYTES, done = steps * VECTOR_BYTES;
 
-        lay_a(kr, rows, a, p, deep, (deep + VECTOR_BYTES - 1) / VECTOR_BYTES * VECTOR_BYTES, laid, excess);
+        lay_a(kr, rows, a, p, deep, weft_round_up(deep, VECTOR_BYTES), laid, excess);
         for (int64_t j = 0; j < n; j += LANES) {
-            int64_t cols = least(LANES, n - j);
+            int64_t cols = weft_min(LANES, n - j);
             const char *line[LANES];
             words sum[ROWS_MOST];
 

@@ -9,11 +9,6 @@
 
 enum { CACHE_LINE = 64, AHEAD_BYTES = 8 << 10 };
 
-INLINE int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* How many lines later is fetched while `lines` of so many bytes are followed; 0: hardware does it. What a
  * thread of many has of a line is over before hardware has found out that it goes on, and the next line lies
  * in another page. */

@@ -2,6 +2,7 @@
 #include "bench/cuda/baseline.h"
 
 #include "core/part.h"
+#include "core/round.h"
 
 /* The collective of an operation on `lanes` crews a rank; sums travel as they do in the operation. False when
  * the ranks' shares differ. A rank alone cannot wait for peers half-way through an all_reduce: it scatters
@@ -35,7 +36,7 @@ static bool collective_of(const weft_problem *p, int world, int lanes, bool alon
         out->dtype = p->op == WEFT_OP_AG_GEMM ? p->dtype : p->d_dtype;
     }
     /* Each rank's share in chunks for the lanes, on whole lines. */
-    out->tuning.tile_n = (elements / world / chunks + 63) / 64 * 64;
+    out->tuning.tile_n = weft_round_up(elements / world / chunks, 64);
     return out->tuning.tile_n > 0;
 }
 

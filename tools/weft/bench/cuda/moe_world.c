@@ -19,6 +19,7 @@
 
 #include "core/dtype.h"
 #include "core/part.h"
+#include "core/round.h"
 #include "run/cuda/moe.h"
 
 #include <math.h>
@@ -178,7 +179,7 @@ static int make_ranks(gpu_experts *b, uint64_t seed)
     if (upload(b, &b->tables, b->owner, table) || upload(b, &b->local_table, b->local, table))
         return 1;
     lay_out(b, 0, &shared, &own);
-    b->stride = (shared + 4095) / 4096 * 4096;
+    b->stride = weft_round_up_bytes(shared, 4096);
     TRY(cuMemAlloc(&b->symmetric, (size_t)b->world * b->stride));
     TRY(cuMemsetD8Async(b->symmetric, 0, (size_t)b->world * b->stride, b->device.uploads));
     for (int i = 0; i < b->world; i++) {

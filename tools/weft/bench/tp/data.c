@@ -2,6 +2,7 @@
 #include "bench/tp/data.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "core/topo.h"
 #include "group/group.h"
 #include "run/bound.h"
@@ -324,7 +325,7 @@ static int open_packed(tp_data *data, tp_set *s)
     for (int r = 0; r < data->context->size; r++) {
         weft_gemm_args args = pack_args(data, tp_layout_of(&data->problem, data->context->size, r).b);
         size_t here = args.n && args.k ? weft_pack_bytes(&args) : 0;
-        here = (here + 127) / 128 * 128;
+        here = weft_round_up_bytes(here, 128);
         bytes = here > bytes ? here : bytes;
         stride = r == data->context->rank ? here : stride;
     }
