@@ -261,6 +261,18 @@ static void add_terms(const weft_epilogue *e, some_rows *p, const char *c, size_
     }
 }
 
+/* Floats that stay floats, with factors and a bias: in one pass from the sums to D, in the order of the steps
+ * above. */
+static void finish_floats(const weft_epilogue *e, const some_rows *p, int64_t rows, const float *sums,
+                          int64_t ld, float *d, int64_t d_ld)
+{
+    for (int64_t r = 0; r < rows; r++, sums += ld, d += d_ld) {
+        scale_row(WEFT_F32, sums, e->alpha, e->row_scale ? e->row_scale[r] : 1, p->col_scale, d, p->cols);
+        for (int64_t j = 0; j < p->cols && e->bias; j++)
+            d[j] += p->bias[j];
+    }
+}
+
 /* All rows, of at most PIECE columns from column j0. */
 static void finish_columns(const weft_epilogue *e, int64_t rows, int64_t j0, int64_t cols, const char *acc,
                            int64_t acc_ld, char *d, int64_t d_ld)
@@ -276,11 +288,19 @@ static void finish_columns(const weft_epilogue *e, int64_t rows, int64_t j0, int
     bool only_rounds = e->acc_dtype == WEFT_F32 && e->alpha == 1 && e->act == WEFT_ACT_NONE &&
                        !e->row_scale && !e->col_scale && !e->bias && (!e->c || e->beta == 0);
 
+    bool stays_float = e->acc_dtype == WEFT_F32 && e->d_dtype == WEFT_F32 && e->alpha != 0 &&
+                       e->act == WEFT_ACT_NONE && (!e->c || e->beta == 0);
+
     p.cols = cols;
     for (int64_t j = 0; j < cols; j++)
         p.col_scale[j] = e->col_scale ? e->col_scale[j0 + j] : 1;
     if (e->bias)
         load_row(e->d_dtype, (const char *)e->bias + (size_t)j0 * size, p.bias, cols);
+    if (stays_float && !only_rounds) {
+        finish_floats(e, &p, rows, (const float *)(const void *)acc + j0, acc_ld, (float *)(void *)d + j0,
+                      d_ld);
+        return;
+    }
     for (int64_t i = 0; i < rows; i += height) {
         const char *c = e->c && e->beta != 0 ? (const char *)e->c + (size_t)(i * e->c_ld + j0) * size : NULL;
 
