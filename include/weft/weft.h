@@ -580,7 +580,13 @@ WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t cou
  * rank gives the same `counts` (all_gather: what each sends; reduce_scatter: what each keeps); in all_to_all
  * a rank gives what it sends to each and what it gets from each. Different counts are WEFT_ERR_MISMATCH on
  * every rank. `recv` and `send` do not overlap, but for a rank's own share in its place (all_gather,
- * reduce_scatter). On the CPU.
+ * reduce_scatter).
+ *
+ * On GPUs buffers are any memory the GPU can use and counts memory of the host, which a call has read when it
+ * returns. Hosts tell each other nothing, so that other counts and buffers cost no more than those before,
+ * and a graph may capture a call at once. A rank that rejects its arguments is told alone. Different counts
+ * are told where the ranks wait for their results, and the group is lost; to a rank of an all_to_all whose
+ * own are as its peers expect, by its next call.
  */
 WEFT_API weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
                                        weft_dtype dtype);
@@ -603,7 +609,9 @@ WEFT_API weft_status weft_reduce(weft_group *group, const void *send, void *recv
  * From one rank to another; nobody else takes part. Messages between two ranks arrive in the order they were
  * sent. weft_send returns when the receiver has the message, so two ranks that first send to each other both
  * get WEFT_ERR_MISMATCH; a message of another count or dtype than the receiver asks for is that too, and
- * poisons the group. On the CPU.
+ * poisons the group. On GPUs a message goes on the stream of the group's calls, like a collective with
+ * counts: the stream has passed a send when the receiver has the message, and what goes wrong is told by who
+ * waits for the stream.
  */
 WEFT_API weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft_dtype dtype,
                                int to);
@@ -943,21 +951,23 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  * two_level), in other products from 16 MiB of a rank on, and in an all_gather from 4 MiB on, where that was
  * measured to be faster. Else it is copied as a whole, on the stream. A gemm_rs of a D without gaps between
  * its lines copies nothing, nor does an unfused ag_gemm of such an A in equal shares and k in eights. A
- * collective's may be other memory in every call. Mixture of experts, and weft_grouped_gemm. weft_gemm works
+ * collective's may be other memory in every call. Collectives with counts or a root, and messages, in groups
+ * of up to 96 ranks. Mixture of experts, and weft_grouped_gemm. weft_gemm works
  * on the CPU, with memory of the CPU.
  *
  * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
- * have collectives and the four products, with the types of the CPU, staged through the host (docs/nodes.md):
+ * have collectives, messages and the four products, with the types of the CPU, staged through the host (docs/nodes.md):
  * calls return when their results are there. weft_alloc gives memory that only its rank can address;
  * mixture of experts and weft_grouped_gemm are WEFT_ERR_UNSUPPORTED.
  */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
 /*
- * For groups on GPUs, not collective: with `ordered` not 0, products in one call, collectives and rounds of
- * mixture of experts of this handle go on `stream` from here on, as weft_run_on puts a run there: they return
- * when they are on it, may be captured into CUDA graphs once a call with such operands has been made (and
- * its plan is still kept: capture before many others), and a rejected argument puts nothing on the stream.
+ * For groups on GPUs, not collective: with `ordered` not 0, products in one call, collectives, messages and
+ * rounds of mixture of experts of this handle go on `stream` from here on, as weft_run_on puts a run there:
+ * they return when they are on it, may be captured into CUDA graphs once a call with such operands has been
+ * made (and its plan is still kept: capture before many others), those with counts or a root and messages at
+ * once, and a rejected argument puts nothing on the stream.
  * `stream` is as of weft_run_on. With 0, as at first, they return when they are done. What a capture holds is
  * kept: capture on every rank.
  */

@@ -1,5 +1,5 @@
 /* Collectives of weft.h on the real GPU: ranks as threads and as processes that share it. */
-#include "collective_cases.h"
+#include "counted_cases.h"
 #include "device_parts.h"
 #include "run/cuda/driver.h"
 #include "support/procs.h"
@@ -75,6 +75,47 @@ static void apart_of(int world)
     ranks_run(world, apart_rank, NULL);
 }
 
+static void counted_body(weft_group *group, void *argument)
+{
+    coll_rank r;
+
+    (void)argument;
+    if (coll_begin(group, &r)) {
+        counted_all(&r, 12);
+        counted_messages(&r);
+        counted_graph(&r, 50);
+        if (weft_size(group) > 1)
+            counted_rejects(&r);
+    }
+    coll_end(&r);
+}
+
+static void counted_of(int world)
+{
+    ranks_run(world, counted_body, NULL);
+}
+
+static void counted_process(int rank, void *argument)
+{
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    counted_body(group, argument);
+    weft_finalize(group);
+}
+
+static void counted_processes_of(int world)
+{
+    procs_run(world, counted_process, NULL);
+}
+
+static void faults_of(int world)
+{
+    for (counted_fault fault = COUNTED_ALIKE; fault < COUNTED_FAULTS; fault++)
+        ranks_run(world, counted_fault_rank, &fault);
+}
+
 static void graph_rank(weft_group *group, void *argument)
 {
     coll_rank r;
@@ -133,7 +174,10 @@ int main(int argc, char **argv)
         {"threads", threads_of, 7},     {"threads", threads_of, 8}, {"graph", graph_of, 1},
         {"graph", graph_of, 2},         {"graph", graph_of, 4},     {"processes", processes_of, 2},
         {"processes", processes_of, 4}, {"killed", killed_of, 3},   {"small", small_of, 1},
-        {"apart", apart_of, 2},         {"apart", apart_of, 5},     {"apart", apart_of, 8}};
+        {"apart", apart_of, 2},         {"apart", apart_of, 5},     {"apart", apart_of, 8},
+        {"counted", counted_of, 1},     {"counted", counted_of, 2}, {"counted", counted_of, 3},
+        {"counted", counted_of, 4},     {"counted", counted_of, 8}, {"counted-processes", counted_processes_of, 2},
+        {"counted-faults", faults_of, 2}};
 
     many = (int)check_repeat(200, 1000);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);

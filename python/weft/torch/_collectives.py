@@ -6,10 +6,9 @@ What the library reduces it reduces; other types and operations (int16, bool, bi
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
@@ -141,11 +140,11 @@ class Collectives(Base):
         def call() -> None:
             for x, op in zip(tensors, ops):
                 dense, codes = _dense(x), _codes(x, op)
-                if codes is None or x.is_cuda:
+                if codes is None:
                     dense = self._reduce_dense(dense.clone(), op)
                 else:
                     at = dense.data_ptr()
-                    self.group._call(quick.weft_reduce, at, at, dense.numel(), *codes, _ROOTS[opts.rootRank])
+                    self._of(dense)._call(quick.weft_reduce, at, at, dense.numel(), *codes, _ROOTS[opts.rootRank])
                 if self._rank == opts.rootRank:
                     _back(dense, x)
 
@@ -184,41 +183,16 @@ class Collectives(Base):
     def _gather_into(self, out: Sequence[Tensor], x: Tensor) -> None:
         """Every rank's tensor; sizes may differ, and every rank knows them all from the outputs."""
         dense, sizes = _dense(x), [_bytes(y) for y in out]
-        if x.is_cuda:
-            _unpack(torch.cat(self._padded(self._gather_dense, [dense], max(sizes), sizes)), sizes, out)
-            return
-        every = torch.empty(sum(sizes), dtype=torch.uint8)
-        self.group._call(quick.weft_all_gather_v, dense.data_ptr(), every.data_ptr(), _counts(sizes), _BYTE)
+        every = torch.empty(sum(sizes), dtype=torch.uint8, device=x.device)
+        self._of(dense)._call(quick.weft_all_gather_v, dense.data_ptr(), every.data_ptr(), _counts(sizes), _BYTE)
         _unpack(every, sizes, out)
-
-    def _padded(
-        self, call: Callable[[Tensor], Tensor], parts: Sequence[Tensor], most: int, sizes: Sequence[int]
-    ) -> List[Tensor]:
-        """A call on parts that are padded to the longest of any rank, for the library's calls with counts are not for
-        GPUs; what it returns, one part a rank, without the padding."""
-        send = torch.zeros((len(parts), most), dtype=torch.uint8, device=parts[0].device)
-        for place, x in zip(send, parts):
-            place[: _bytes(x)] = _octets(x)
-        return [got[:size] for got, size in zip(call(send).view(self._size, most), sizes)]
-
-    def _exchange_dense(self, x: Tensor) -> Tensor:
-        """A part for each rank, of equal length; a part of each."""
-        out = torch.empty_like(x)
-        self._of(x)._call(quick.weft_all_to_all, x.data_ptr(), out.data_ptr(), _bytes(x) // self._size, _BYTE)
-        return out
 
     def _exchange(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
         """inputs[r] to rank r, outputs[r] from it; sizes differ, and no rank knows them all."""
         there, here = [_bytes(x) for x in inputs], [_bytes(y) for y in outputs]
-        if inputs[0].is_cuda:
-            longest = torch.tensor([max(*there, *here)])
-            most = int(self._reduce_dense(longest, dist.ReduceOp.MAX))
-            if most:
-                _unpack(torch.cat(self._padded(self._exchange_dense, inputs, most, here)), here, outputs)
-            return
         send = torch.cat([_octets(x) for x in inputs])
-        recv = torch.empty(sum(here), dtype=torch.uint8)
-        self.group._call(
+        recv = torch.empty(sum(here), dtype=torch.uint8, device=send.device)
+        self._of(send)._call(
             quick.weft_all_to_all_v, send.data_ptr(), _counts(there), recv.data_ptr(), _counts(here), _BYTE
         )
         _unpack(recv, here, outputs)
@@ -266,8 +240,8 @@ class Collectives(Base):
         send, recv = dense.data_ptr(), result.data_ptr()
         if codes is not None and len(set(counts)) == 1:
             self._of(dense)._call(quick.weft_reduce_scatter, send, recv, counts[0], *codes)
-        elif codes is not None and not dense.is_cuda:
-            self.group._call(quick.weft_reduce_scatter_v, send, recv, _counts(counts), *codes)
+        elif codes is not None:
+            self._of(dense)._call(quick.weft_reduce_scatter_v, send, recv, _counts(counts), *codes)
         else:
             whole = self._reduce_dense(dense.clone().flatten(), op)
             result.copy_(whole.split(counts)[self._rank].view(result.shape))
@@ -364,12 +338,9 @@ class Collectives(Base):
         def call() -> None:
             for i, x in enumerate(inputs):
                 dense, root = _dense(x), self._rank == opts.rootRank
-                if x.is_cuda:
-                    every = self._gather_dense(dense)
-                else:
-                    every = dense.new_empty((self._size if root else 0, *dense.shape))
-                    at, to = dense.data_ptr(), every.data_ptr()
-                    self.group._call(quick.weft_gather, at, to, _bytes(dense), _BYTE, _ROOTS[opts.rootRank])
+                every = dense.new_empty((self._size if root else 0, *dense.shape))
+                at, to = dense.data_ptr(), every.data_ptr()
+                self._of(dense)._call(quick.weft_gather, at, to, _bytes(dense), _BYTE, _ROOTS[opts.rootRank])
                 for y, got in zip(lists[i] if root else [], every):
                     _back(got, y)
 
@@ -394,13 +365,8 @@ class Collectives(Base):
             for i, y in enumerate(outputs):
                 result = _dense(y)
                 every = torch.stack([_dense(x).flatten() for x in lists[i]]) if self._rank == opts.rootRank else result
-                if y.is_cuda:
-                    every = every if every is not result else result.new_empty((self._size, result.numel()))
-                    self._of(y)._call(quick.weft_broadcast, every.data_ptr(), _bytes(every), _BYTE, _ROOTS[opts.rootRank])
-                    result = every[self._rank].view(result.shape)
-                else:
-                    at, to = every.data_ptr(), result.data_ptr()
-                    self.group._call(quick.weft_scatter, at, to, _bytes(result), _BYTE, _ROOTS[opts.rootRank])
+                at, to = every.data_ptr(), result.data_ptr()
+                self._of(y)._call(quick.weft_scatter, at, to, _bytes(result), _BYTE, _ROOTS[opts.rootRank])
                 _back(result, y)
 
         return self._make(opts, outputs, call, [x for xs in lists for x in xs])
