@@ -956,9 +956,9 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  * on the CPU, with memory of the CPU.
  *
  * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
- * have collectives, messages and the four products, with the types of the CPU, staged through the host (docs/nodes.md):
- * calls return when their results are there. weft_alloc gives memory that only its rank can address;
- * mixture of experts and weft_grouped_gemm are WEFT_ERR_UNSUPPORTED.
+ * have collectives, messages and the four products, with the types of the CPU, staged through the host
+ * (docs/nodes.md): calls return when their results are there. weft_alloc gives memory that only its rank can
+ * address; mixture of experts and weft_grouped_gemm are WEFT_ERR_UNSUPPORTED.
  */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
