@@ -338,8 +338,8 @@ typedef enum weft_act {
 } weft_act;
 
 /*
- * Gated: D = act(gate) * up, in ag_gemm, gemm_as and weft_gemm on the CPU, for a D of float32, float16 or
- * bfloat16 and beta = 0. A column of D comes of two of B that lie side by side: 2 j is the gate of column j,
+ * Gated: D = act(gate) * up, in ag_gemm, gemm_as and weft_gemm, for a D of float32, float16 or bfloat16 and
+ * beta = 0. A column of D comes of two of B that lie side by side: 2 j is the gate of column j,
  * 2 j + 1 its up. n, tiles and parts count columns of D, so that a rank has both; B, bias and col_scale have
  * 2 n of them, and both are scaled and biased before they meet.
  *
@@ -425,9 +425,10 @@ typedef struct weft_problem {
      * divided: an attention head's columns stay together with granule_n = its size in the product that makes
      * them and granule_k = it in the one that takes them. 0 = 1. */
     int64_t granule_m, granule_n, granule_k;
-    /* Whether runs bring scales (weft_operands): 0 = none; 1 = alpha, row_scale and col_scale, which on the
-     * CPU every run may; 128 = also a_scale and b_scale, of blocks of 128, for products of fp8. On GPUs
-     * scales are for products of fp8, by weft's own kernels, and lie in memory of the GPU. */
+    /* Whether runs bring scales (weft_operands): 0 = none; 1 = alpha, row_scale and col_scale, which every
+     * run may; 128 = also a_scale and b_scale, of blocks of 128, for products of fp8. On GPUs kernels of fp8
+     * apply what this says, and of other types, and for gated activations, the plan has memory for its sums.
+     */
     int scales;
     int fp8_fast; /* fp8 on GPUs: sums stay in the tensor cores, which keep about 14 bits of them, instead of
                      being added up in float32 every 128 of k */
@@ -464,8 +465,13 @@ typedef struct weft_operands {
     int64_t stride_a, stride_b, stride_c, stride_d;
     const void *send; /* collectives */
     void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
-    /* Values of this run; the plan stays. Every rank gives the same alpha and beta, and gives scales or does
-     * not. On GPUs for problems with `scales`, in memory of the GPU, and beta is the problem's. */
+    /* Values of this run; the plan stays. Every rank gives the same alpha and beta, in the same kind of
+     * memory, and gives scales or does not. On GPUs scales are in memory of the GPU. An alpha or beta there
+     * is read when the run comes to it, so that a graph takes new ones; in the host's it is that of the call.
+     * A value that the plan's kernels do not apply (one of the GPU's, but for fp8 with `scales`; 0 for
+     * another; an alpha where the problem's is 1) and scales that the problem does not tell of are applied by
+     * a kernel behind the product, to sums in float32, for which the first such run, which is collective,
+     * takes memory. */
     const float *alpha, *beta;          /* NULL = the problem's; beta is for problems whose own is not 0 */
     const float *row_scale, *col_scale; /* what is added up times these, as in weft_gemm: a factor for each
                                            row (column) of D on this rank; NULL = 1 */
@@ -528,7 +534,7 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 
 /*
  * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
- * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those as
+ * another alpha or beta is no other problem. Kept are the 64 that were used last, and of those as
  * many as have 64 MiB together; on GPUs 512 MiB, of symmetric memory and what a plan's first run takes beside
  * it, and any that a graph captured; what runs with other operands take beside it has 512 MiB on a rank. For
  * a new one, another m, each rank plans by itself, and they exchange nothing but what a run does: on the CPUs

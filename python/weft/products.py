@@ -473,6 +473,7 @@ class Plan:
         send: Any = None,
         recv: Any = None,
         alpha: Any = None,
+        beta: Any = None,
         row_scale: Any = None,
         col_scale: Any = None,
         a_scale: Any = None,
@@ -482,8 +483,8 @@ class Plan:
         """Collective: one run. On a GPU ``stream`` is a CUDA stream's handle (0 is the default stream), and the call
         returns when the run is on it; see :meth:`wait`. Without it the call returns when the results are there.
 
-        ``alpha`` (one element), ``row_scale``, ``col_scale`` and, of blocks, ``a_scale`` and ``b_scale`` are float32 arrays where
-        the operands are, for plans made with ``scales`` 1 or 128: see ``weft_operands`` in weft.h."""
+        ``alpha`` and ``beta`` (one element each), ``row_scale``, ``col_scale`` and, of blocks, for plans made with ``scales`` 128,
+        ``a_scale`` and ``b_scale`` are float32 arrays where the operands are: see ``weft_operands`` in weft.h."""
         operands = _Operands(size=C.sizeof(_Operands))
         for name, x in (("a", a), ("b", b), ("c", c), ("d", d)):
             if isinstance(x, Packed):
@@ -505,6 +506,7 @@ class Plan:
         _scales(
             operands,
             alpha=(alpha, 1),
+            beta=(beta, 1),
             row_scale=(row_scale, None),
             col_scale=(col_scale, None),
             a_scale=(a_scale, None),

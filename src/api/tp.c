@@ -4,13 +4,20 @@
 #include "run/program.h"
 #include "run/reach.h"
 
+static bool is_away(const weft_group *group, const float *value)
+{
+    const weft_backend *backend = weft_backend_of(group);
+
+    return value && backend->device_reads && backend->device_reads(group, value);
+}
+
 static weft_status multiply(weft_group *group, weft_op op, weft_entry entry, const weft_problem *problem,
                             const weft_operands *operands)
 {
     weft_session *session;
     weft_operands given;
     weft_problem asked;
-    float alpha, beta;
+    float alpha = 2, beta = 1; /* where nobody here knows them */
     weft_plan *plan;
     weft_status status;
 
@@ -31,15 +38,17 @@ static weft_status multiply(weft_group *group, weft_op op, weft_entry entry, con
     if (status != WEFT_OK)
         return status;
     asked.op = op;
-    alpha = given.alpha ? *given.alpha : asked.alpha;
-    beta = given.beta ? *given.beta : asked.beta;
-    if (weft_backend_of(group)
-            ->run_has_values) { /* values of the run: the plan knows only whether they do anything */
+    /* values of the run: the plan knows only whether they do anything */
+    if (!is_away(group, given.alpha)) {
+        alpha = given.alpha ? *given.alpha : asked.alpha;
         given.alpha = &alpha;
-        given.beta = &beta;
-        asked.alpha = alpha == 1 ? 1 : 2;
-        asked.beta = beta != 0;
     }
+    if (!is_away(group, given.beta)) {
+        beta = given.beta ? *given.beta : asked.beta;
+        given.beta = &beta;
+    }
+    asked.alpha = alpha == 1 ? 1 : 2;
+    asked.beta = beta != 0;
     status = weft_program_cached(session, &asked, &plan);
     if (status == WEFT_OK)
         status = weft_reach_fit(plan, &given, &plan);

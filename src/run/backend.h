@@ -54,7 +54,9 @@ typedef struct weft_backend {
     weft_status (*run)(struct weft_plan *plan, const weft_operands *operands);
     weft_status (*run_on)(struct weft_plan *plan, const weft_operands *operands, void *stream);
     weft_status (*issue)(struct weft_plan *plan, const weft_operands *operands);
-    bool run_has_values; /* alpha, beta and scales belong to a run: plans are kept without them */
+    /* Whether the device reads a run's alpha or beta where it lies, when it comes to it, and the host cannot.
+     * NULL: it always can. */
+    bool (*device_reads)(const weft_group *group, const void *pointer);
 
     /* Until a stream has passed the plan's runs; until all that was issued in the group is done. */
     weft_status (*wait)(struct weft_plan *plan, void *stream);

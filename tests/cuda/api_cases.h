@@ -66,19 +66,19 @@ static inline weft_status api_upload(const tp_case *t, weft_group *gpu, weft_gro
     return status;
 }
 
-/* Factors of rows, columns and blocks, and alpha, on the host (of which `memory` has room for all) and, at
- * the same places, in GPU memory, which is set at `device`. */
+/* Factors of rows, columns and blocks, alpha and beta, on the host (of which `memory` has room for all) and,
+ * at the same places, in GPU memory, which is set at `device`. */
 static inline void api_scales(const tp_case *t, weft_group *gpu, weft_group *memory, const tp_instance *d,
                               weft_operands *host, weft_operands *on_gpu, float **values, void **device)
 {
     int world = weft_size(gpu), rank = weft_rank(gpu);
-    int64_t outer = d->rows.count + d->cols.count, a = tp_blocks(t, false, world, rank, NULL),
-            b = tp_blocks(t, true, world, rank, NULL), most = 0;
+    int64_t width = tp_width(&t->problem), outer = d->rows.count + d->cols.count * width,
+            a = tp_blocks(t, false, world, rank, NULL), b = tp_blocks(t, true, world, rank, NULL), most = 0;
 
     for (int r = 0; r < world; r++) { /* symmetric memory is asked for alike */
         tp_instance other = tp_shape(t, TP_D, world, r);
-        int64_t count = other.rows.count + other.cols.count + tp_blocks(t, false, world, r, NULL) +
-                        tp_blocks(t, true, world, r, NULL) + 1;
+        int64_t count = other.rows.count + other.cols.count * width + tp_blocks(t, false, world, r, NULL) +
+                        tp_blocks(t, true, world, r, NULL) + 2;
 
         most = count > most ? count : most;
     }
@@ -87,6 +87,7 @@ static inline void api_scales(const tp_case *t, weft_group *gpu, weft_group *mem
     tp_blocks(t, false, world, rank, *values + outer);
     tp_blocks(t, true, world, rank, *values + outer + a);
     (*values)[outer + a + b] = t->problem.alpha;
+    (*values)[outer + a + b + 1] = t->problem.beta;
     host->a_scale = t->a_scale ? *values + outer : NULL;
     host->b_scale = t->b_scale ? *values + outer + a : NULL;
     CHECK_INT(weft_alloc(memory, (size_t)most * sizeof(float), 0, device), WEFT_OK);
@@ -95,7 +96,13 @@ static inline void api_scales(const tp_case *t, weft_group *gpu, weft_group *mem
     on_gpu->col_scale = t->col_scale ? (float *)*device + d->rows.count : NULL;
     on_gpu->a_scale = t->a_scale ? (float *)*device + outer : NULL;
     on_gpu->b_scale = t->b_scale ? (float *)*device + outer + a : NULL;
-    on_gpu->alpha = t->run_values ? (float *)*device + outer + a + b : NULL;
+    if (t->run_values && t->host_values) {
+        on_gpu->alpha = host->alpha;
+        on_gpu->beta = host->beta;
+    } else if (t->run_values) {
+        on_gpu->alpha = (float *)*device + outer + a + b;
+        on_gpu->beta = t->problem.beta != 0 ? on_gpu->alpha + 1 : NULL;
+    }
 }
 
 /* `runs` runs on the group's stream, then D as it lies there. */
@@ -141,7 +148,7 @@ static inline void api_try(weft_group *gpu, weft_group *cpu, weft_group *memory,
     status = api_upload(t, gpu, memory, hosts, devices, &block);
     operands = tp_operands(devices);
     on_cpu_operands = tp_operands(hosts);
-    if (t->problem.scales)
+    if (t->problem.scales || t->row_scale || t->col_scale || t->run_values)
         api_scales(t, gpu, memory, &hosts[TP_D], &on_cpu_operands, &operands, &values, &scales);
     if (status == WEFT_OK)
         status = weft_plan_create(gpu, &planned, &on_gpu);
@@ -285,8 +292,38 @@ static inline void api_scaled(weft_group *gpu, weft_group *cpu, weft_group *memo
         t.run_values = i % 2;
         t.row_scale = i % 3 != 1;
         t.col_scale = i % 4 != 2;
+        t.problem.beta = i % 5 == 3 ? -1 : 0;
+        t.host_values = i % 4 == 3;
         t.a_scale = i % 3 == 1 || i % 6 == 2;
         t.b_scale = i % 3 == 1 || i % 6 == 5;
+        api_try(gpu, cpu, memory, &t, 2);
+    }
+}
+
+/* Epilogues behind the product: gated activations, scales that the plan knows of and others, alpha and beta
+ * as values of the run, in memory of the GPU and of the host. */
+static inline void api_epilogues(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
+{
+    for (int i = 0; i < (run->small ? 9 : 2 * API_KINDS); i++) {
+        tp_case t = api_case(run, i * 5 % API_KINDS, run->small ? 40 : 333, run->small ? 56 : 304,
+                             run->small ? 48 : 208);
+        bool gated = (t.problem.op == WEFT_OP_AG_GEMM || t.problem.op == WEFT_OP_GEMM_AS) && i % 4 != 3;
+
+        t.problem.dtype = i % 2 ? WEFT_F16 : WEFT_BF16;
+        t.problem.d_dtype = i % 5 == 2 ? WEFT_F32 : t.problem.dtype;
+        t.problem.act = gated ? WEFT_ACT_RELU_GATED : i % 3 ? WEFT_ACT_NONE : WEFT_ACT_RELU;
+        t.problem.scales = i % 3 == 1;
+        t.problem.alpha = i % 4 == 1 ? 0 : 2;
+        t.problem.beta = !gated && i % 2 ? -1 : 0;
+        t.problem.bias = i % 3 != 2;
+        t.problem.transb = i % 2;
+        t.problem.l = i % 7 == 6 ? 2 : 1;
+        t.problem.granule_n = i % 4 == 0 ? 12 : 0;
+        t.row_scale = i % 3 != 2 && i != 6;
+        t.col_scale = i % 3 == 1;
+        t.run_values = i % 3 != 0;
+        t.host_values = i % 3 == 2;
+        t.slack = i % 4 == 2 ? 3 : 0;
         api_try(gpu, cpu, memory, &t, 2);
     }
 }
@@ -355,6 +392,10 @@ static inline void api_reals(weft_group *gpu, weft_group *cpu, weft_group *memor
         t.problem.beta = kind % 3 ? 0 : 1;
         t.problem.bias = 1;
         t.problem.act = acts[kind % 3];
+        if (kind == 1 || kind == 3 || kind == 11) { /* ag_gemm, gemm_as */
+            t.problem.act = kind == 1 ? WEFT_ACT_GELU_GATED : WEFT_ACT_SILU_GATED;
+            t.problem.beta = 0;
+        }
         api_try(gpu, cpu, memory, &t, 1);
     }
 }
@@ -393,6 +434,7 @@ static inline void api_rank(weft_group *group, void *argument)
         api_all(group, cpu, memory, run);
         api_forms(group, cpu, memory, run);
         api_gathers_k(group, cpu, memory, run);
+        api_epilogues(group, cpu, memory, run);
         api_reals(group, cpu, memory, run);
         if (run->small)
             api_scaled(group, cpu, memory, run);

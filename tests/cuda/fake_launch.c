@@ -1,5 +1,6 @@
 /* What the fake GPU is given to do: kernels, graphs of them, streams and events. See fake_gpu.h. */
 #include "fake_driver.h"
+#include "fake_epilogue.h"
 #include "fake_gpu.h"
 #include "fake_grouped.h"
 #include "fake_ladder.h"
@@ -27,6 +28,7 @@ enum {
     EXCHANGE_KERNEL,
     GATE_KERNEL,
     CHANNELS_KERNEL,
+    EPILOGUE_KERNEL,
     SPLITK_KERNELS = 1000,
     SPLITK_SEND_KERNELS = 2000,
     LADDER_FUNCTIONS = 3000
@@ -62,6 +64,7 @@ void fake_kernels(weft_cuda_device *device)
     device->repitch = function_of(REPITCH_KERNEL);
     device->gate = function_of(GATE_KERNEL);
     device->channels = function_of(CHANNELS_KERNEL);
+    device->epilogue = function_of(EPILOGUE_KERNEL);
     device->sums = device->sums_link = function_of(SUMS_KERNEL);
     for (int i = 0; i <= WEFT_BF16; i++)
         device->collective_link[i] = device->collective[i];
@@ -261,6 +264,8 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         fake_gpu_repitch(parameters[0]);
         return CUDA_SUCCESS;
     }
+    if (function == function_of(EPILOGUE_KERNEL))
+        return fake_epilogue(parameters[0], config->hStream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if (function == function_of(EXCHANGE_KERNEL))
         return fake_gpu_exchange(parameters[0], config->hStream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if ((uintptr_t)function >= SPLITK_KERNELS) {

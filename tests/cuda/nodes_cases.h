@@ -80,6 +80,7 @@ static inline void nodes_body(int rank, void *argument)
         api_all(second, cpu, second, &run);
         api_forms(second, cpu, second, &run);
         api_reals(second, cpu, second, &run);
+        api_epilogues(second, cpu, second, &run);
     }
     CHECK_INT(weft_barrier(second), WEFT_OK);
     weft_group_free(cpu);

@@ -359,6 +359,58 @@ static void graph_of(int world)
     ranks_run(world, graph_rank, NULL);
 }
 
+/* A graph of a product whose alpha is read when it runs: another value needs no other graph. */
+static void values_rank(weft_group *group, void *argument)
+{
+    const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
+    uint16_t *host = malloc(MATRIX_BYTES);
+    weft_operands operands;
+    weft_plan *plan = planned(group, &operands);
+    float *alpha = NULL;
+    CUcontext context;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec replay;
+
+    (void)argument;
+    for (int i = 0; i < MATRIX_BYTES / 2; i++)
+        weft_element_set(WEFT_BF16, host, (size_t)i, 1);
+    CHECK_INT(weft_memcpy(group, (void *)(uintptr_t)operands.a, host, MATRIX_BYTES), WEFT_OK);
+    CHECK_INT(weft_memcpy(group, (void *)(uintptr_t)operands.b, host, MATRIX_BYTES), WEFT_OK);
+    CHECK_INT(weft_alloc(group, sizeof(*alpha), 0, (void **)&alpha), WEFT_OK);
+    CHECK_INT(cu->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    CHECK_INT(cu->cuCtxSetCurrent(context), CUDA_SUCCESS);
+    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    operands.alpha = alpha;
+    CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
+    CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
+    CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+    for (int i = 1; i < 5; i++) {
+        float value = (float)i;
+
+        CHECK_INT(weft_run_wait(plan, stream), WEFT_OK);
+        CHECK_INT(weft_memcpy(group, alpha, &value, sizeof(value)), WEFT_OK);
+        CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
+        CHECK_INT(weft_run_wait(plan, stream), WEFT_OK);
+        CHECK_INT(weft_memcpy(group, host, operands.d, MATRIX_BYTES), WEFT_OK);
+        for (int at = 0; at < 512; at += 73)
+            CHECK_INT(weft_element_get(WEFT_BF16, host, (size_t)at), 512 * i);
+    }
+    cu->cuGraphExecDestroy(replay);
+    cu->cuGraphDestroy(graph);
+    weft_plan_destroy(plan);
+    cu->cuStreamDestroy(stream);
+    cu->cuDevicePrimaryCtxRelease(0);
+    free(host);
+}
+
+static void values_of(int world)
+{
+    ranks_run(world, values_rank, NULL);
+}
+
 int main(int argc, char **argv)
 {
     static const device_part parts[] = {
@@ -366,10 +418,11 @@ int main(int argc, char **argv)
         {"threads", threads_of, 4},     {"threads", threads_of, 5},     {"threads", threads_of, 6},
         {"threads", threads_of, 7},     {"threads", threads_of, 8},     {"many", many_of, 4},
         {"chained", chained_of, 1},     {"graph", graph_of, 1},         {"graph", graph_of, 2},
-        {"opened", opened_of, 8},       {"mixed", mixed_of, 3},         {"missing", missing_of, 2},
-        {"given up", given_up_of, 2},   {"elsewhere", elsewhere_of, 3}, {"processes", processes_of, 2},
-        {"processes", processes_of, 4}, {"killed idle", killed_of, 2},  {"killed amid", killed_of, -3},
-        {"scaled", scaled_of, 1},       {"scaled", scaled_of, 3},       {"small", small_of, 2}};
+        {"values", values_of, 2},       {"opened", opened_of, 8},       {"mixed", mixed_of, 3},
+        {"missing", missing_of, 2},     {"given up", given_up_of, 2},   {"elsewhere", elsewhere_of, 3},
+        {"processes", processes_of, 2}, {"processes", processes_of, 4}, {"killed idle", killed_of, 2},
+        {"killed amid", killed_of, -3}, {"scaled", scaled_of, 1},       {"scaled", scaled_of, 3},
+        {"small", small_of, 2}};
     many = (int)check_repeat(200, 1000);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
     return device_parts_report("test_cuda_api_device");

@@ -23,6 +23,7 @@ typedef struct tp_case {
     unsigned symmetric; /* bits: A, B, C, bias, D lie in symmetric memory */
     bool in_place;      /* C is D */
     bool run_values;    /* alpha and beta come with the run; the plan has others */
+    bool host_values;   /* on GPUs these are in memory of the host all the same */
     bool row_scale, col_scale;
     bool a_scale, b_scale; /* of blocks; problem.scales is 128 */
     uint64_t seed;

@@ -84,7 +84,6 @@ const weft_backend weft_cpu_backend = {
     .run = weft_cpu_run,
     .run_on = cpu_run_on,
     .issue = weft_cpu_run,
-    .run_has_values = true,
     .wait = cpu_wait,
     .settle = weft_group_check,
     .tuned_as = weft_choose_tuned_as,

@@ -4,6 +4,7 @@
 #include "core/dtype.h"
 #include "run/cuda/channels.h"
 #include "run/cuda/cublaslt.h"
+#include "run/cuda/epilogue.h"
 #include "run/cuda/group.h"
 #include "run/cuda/grouped.h"
 #include "run/cuda/moe.h"
@@ -63,8 +64,23 @@ static void detach(weft_group *group)
     weft_cuda_detach(group);
 }
 
-/* Kernels read what a run brings from the GPU's memory; those that do not were made without it. */
-static weft_status check_values(const weft_plan *plan, const weft_operands *operands)
+/* A plan of which nothing but the product is like others. */
+static weft_status plan_create(weft_plan *plan)
+{
+    if (!weft_cuda_epilogue_always(&plan->asked))
+        return weft_cuda_plan_create(plan);
+    return weft_cuda_epilogue_create(plan);
+}
+
+static void plan_destroy(weft_plan *plan)
+{
+    if (plan->lowered)
+        weft_cuda_epilogue_free(plan);
+    weft_cuda_plan_destroy(plan);
+}
+
+static weft_status check_values(const weft_plan *plan, const weft_operands *operands,
+                                const weft_cuda_values *values)
 {
     const weft_problem *p = &plan->part.problem;
     weft_error_text *error = &plan->group->error;
@@ -73,24 +89,32 @@ static weft_status check_values(const weft_plan *plan, const weft_operands *oper
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "the run has scales of blocks, but the plan was made with scales = %d, not %d",
                               p->scales, WEFT_SCALE_BLOCK);
-    if (p->scales && operands->beta)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "on GPUs a run with scales has the beta of its plan");
-    if (!p->scales &&
-        (operands->row_scale || operands->col_scale || (operands->alpha && *operands->alpha != p->alpha) ||
-         (operands->beta && *operands->beta != p->beta)))
-        return weft_error_set(
-            error, WEFT_ERR_UNSUPPORTED,
-            "on GPUs a run has the alpha and beta of its plan, and scales where the problem "
-            "says so (`scales`)");
+    if (p->beta == 0 && (values->beta != 0 || values->beta_at))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "the run has a beta, but the plan was made with beta = 0 and has no C");
     return WEFT_OK;
 }
 
 static weft_status run_on(weft_plan *plan, const weft_operands *operands, void *stream)
 {
-    weft_status status = check_values(plan, operands);
+    weft_cuda_values values = weft_cuda_values_of(plan, operands);
+    weft_status status = check_values(plan, operands, &values);
 
-    return status == WEFT_OK ? weft_cuda_plan_run(plan, operands, stream) : status;
+    if (status != WEFT_OK)
+        return status;
+    if (!weft_cuda_epilogue_needed(plan, operands, &values))
+        return weft_cuda_plan_run(plan, operands, stream);
+    if (plan->loaded)
+        return weft_error_set(
+            &plan->group->error, WEFT_ERR_UNSUPPORTED,
+            "on GPUs a run of a plan from a file has its alpha and beta, or others than 0 and 1 "
+            "where these are, and no scales");
+    return weft_cuda_epilogue_run(plan, operands, &values, stream);
+}
+
+static bool device_reads(const weft_group *group, const void *pointer)
+{
+    return weft_cuda_reads(weft_cuda_of(group), pointer);
 }
 
 static weft_status run(weft_plan *plan, const weft_operands *operands)
@@ -173,14 +197,15 @@ const weft_backend weft_cuda_backend = {
     .peer_table = weft_cuda_peer_table,
     .pad_create = weft_cuda_pad_create,
     .pad_wait = weft_cuda_pad_wait,
-    .plan_create = weft_cuda_plan_create,
+    .plan_create = plan_create,
     .plan_load = weft_cuda_plan_load,
-    .plan_destroy = weft_cuda_plan_destroy,
+    .plan_destroy = plan_destroy,
     .kept_bytes = (size_t)512 << 20,
     .reach = weft_cuda_plan_reach,
     .run = run,
     .run_on = run_on,
     .issue = issue,
+    .device_reads = device_reads,
     .wait = weft_cuda_plan_wait,
     .settle = settle,
     .set_stream = set_stream,

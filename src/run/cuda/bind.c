@@ -75,20 +75,52 @@ static weft_status check_place(const weft_plan *plan, int operand, const weft_gi
     return weft_cuda_check_memory(plan->group, what, given->data, bytes);
 }
 
+bool weft_cuda_reads(const weft_cuda_group *g, const void *pointer)
+{
+    unsigned type = 0;
+    bool known;
+
+    weft_cuda_push(g);
+    known = g->device->cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                                 (CUdeviceptr)(uintptr_t)pointer) == CUDA_SUCCESS;
+    weft_cuda_pop(g);
+    return known;
+}
+
+weft_cuda_values weft_cuda_values_of(const weft_plan *plan, const weft_operands *operands)
+{
+    const weft_problem *p = &plan->part.problem;
+    const weft_cuda_group *g = weft_cuda_of(plan->group);
+    weft_cuda_values values = {.alpha = p->alpha, .beta = p->beta};
+
+    if (operands->alpha && weft_cuda_reads(g, operands->alpha))
+        values.alpha_at = operands->alpha;
+    else if (operands->alpha)
+        values.alpha = *operands->alpha;
+    if (operands->beta && weft_cuda_reads(g, operands->beta))
+        values.beta_at = operands->beta;
+    else if (operands->beta)
+        values.beta = *operands->beta;
+    return values;
+}
+
 static weft_status check_scales(const weft_plan *plan, const weft_operands *operands)
 {
     const weft_plan_part *part = &plan->part;
     int d = plan->operand_of_role[WEFT_ROLE_D];
+    int64_t width = weft_problem_is_gated(&part->problem) ? 2 : 1;
+    weft_cuda_values values = weft_cuda_values_of(plan, operands);
     const struct {
         const char *name;
         const float *at;
         int64_t count;
     } arrays[] = {
-        {"alpha", operands->alpha, 1},
+        {"alpha", values.alpha_at, 1},
+        {"beta", values.beta_at, 1},
         {"row_scale", operands->row_scale,
          d < 0 ? 0 : weft_operand_rows(&part->operands[d], part->world, part->rank)},
         {"col_scale", operands->col_scale,
-         d < 0 ? 0 : weft_operand_cols(&part->operands[d], part->world, part->rank)},
+         d < 0 ? 0 : weft_operand_cols(&part->operands[d], part->world, part->rank) * width},
         {"a_scale", operands->a_scale, weft_scales_of_a(part).count},
         {"b_scale", operands->b_scale, weft_scales_of_b(part).count},
     };
@@ -105,7 +137,7 @@ static weft_status check_scales(const weft_plan *plan, const weft_operands *oper
     return status;
 }
 
-static weft_status check_operands(const weft_plan *plan, const weft_operands *operands)
+weft_status weft_cuda_check_operands(const weft_plan *plan, const weft_operands *operands)
 {
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
         int operand = plan->operand_of_role[role];
@@ -121,7 +153,7 @@ static weft_status check_operands(const weft_plan *plan, const weft_operands *op
         if (status != WEFT_OK)
             return status;
     }
-    return plan->part.problem.scales ? check_scales(plan, operands) : WEFT_OK;
+    return plan->part.problem.op < WEFT_OP_ALL_REDUCE ? check_scales(plan, operands) : WEFT_OK;
 }
 
 /* ---- meeting -------------------------------------------------------------------------------------- */
@@ -213,7 +245,7 @@ static weft_status meet(weft_plan *plan, const weft_operands *operands, weft_cud
     weft_record *record = weft_session_begin(x, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
     weft_cuda_meeting *meeting =
         calloc(1, sizeof(*meeting) + sizeof(weft_cuda_spot) * (size_t)(WEFT_ROLE_COUNT * x->world));
-    weft_status status = meeting ? check_operands(plan, operands)
+    weft_status status = meeting ? weft_cuda_check_operands(plan, operands)
                                  : weft_error_set(&x->group->error, WEFT_ERR_MEMORY,
                                                   "rank %d has no memory for its peers' operands", x->rank);
 
@@ -356,6 +388,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
     const weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_error_text *error = &plan->group->error;
     int world = plan->part.world;
+    weft_operands brought = *operands; /* what the kernels read by themselves */
     weft_cuda_place *places = calloc((size_t)plan->part.operand_count * (size_t)world, sizeof(*places));
     uint64_t **signals = calloc((size_t)world, sizeof(*signals));
     weft_cuda_control **controls = calloc((size_t)world, sizeof(*controls));
@@ -367,6 +400,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
             ? WEFT_OK
             : weft_error_set(error, WEFT_ERR_MEMORY, "no memory to bind the operands of a run");
 
+    brought.alpha = weft_cuda_values_of(plan, operands).alpha_at;
     if (status == WEFT_OK) {
         fill_places(plan, operands, meeting, places);
         for (int rank = 0; rank < world; rank++) {
@@ -385,7 +419,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                  .collective = collective->world ? collective : NULL,
                                  .inboxes = inboxes,
                                  .workspace = &weft_cuda_plan_of(plan)->workspace,
-                                 .values = plan->part.problem.scales ? operands : NULL,
+                                 .values = plan->part.problem.scales ? &brought : NULL,
                                  .wire = weft_cuda_wire_of(g),
                                  .given = plan->loaded},
             controls, g->crews, &limits, executor, error);
@@ -475,11 +509,14 @@ static weft_status make_room(weft_plan *plan, weft_cuda_bound **room)
 }
 
 /* The operands that a program is made for: those that are staged it does not know, of those that may be
- * anywhere only how they are aligned. */
-static weft_operands known_operands(const weft_plan *plan, const weft_operands *operands)
+ * anywhere only how they are aligned. Values come with the launch. */
+static weft_operands known_operands(const weft_plan *plan, const weft_operands *operands,
+                                    const weft_cuda_values *values)
 {
     weft_operands known = *operands;
 
+    known.alpha = values->alpha_at;
+    known.beta = NULL;
     if (weft_cuda_is_staged(plan, WEFT_ROLE_A, operands))
         known.a = NULL, known.lda = known.stride_a = 0;
     if (weft_cuda_is_staged(plan, WEFT_ROLE_B, operands))
@@ -525,7 +562,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
         if (status != WEFT_OK)
             return status;
     } else {
-        status = check_operands(plan, operands);
+        status = weft_cuda_check_operands(plan, operands);
     }
     together = makes_together(plan) || (meeting && !meeting->agreed);
     if (status != WEFT_OK && !together)
@@ -560,7 +597,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
 /* ---- running -------------------------------------------------------------------------------------- */
 
 static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_operands *operands,
-                          CUstream stream)
+                          const weft_cuda_values *values, CUstream stream)
 {
     const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
     weft_error_text *error = &plan->group->error;
@@ -573,6 +610,7 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
     bound->executor.args.progress_deadline_ns = (uint64_t)plan->group->progress_ns;
     bound->executor.args.moved[WEFT_CUDA_SEND] = moved(WEFT_ROLE_SEND, operands->send);
     bound->executor.args.moved[WEFT_CUDA_RECV] = moved(WEFT_ROLE_RECV, operands->recv);
+    weft_cuda_executor_values(&bound->executor, values->alpha, values->beta);
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
     weft_cuda_stage_bind(plan, operands, &stages);
     weft_cuda_journal_run(plan, bound->executor.args.meeting);
@@ -598,7 +636,7 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
 /* No peer touches the caller's buffers, so every run may have its own without telling anybody. */
 static weft_status bind_packets(weft_plan *plan, const weft_operands *operands, weft_cuda_executor *executor)
 {
-    weft_status status = check_operands(plan, operands);
+    weft_status status = weft_cuda_check_operands(plan, operands);
 
     if (status == WEFT_OK && weft_cuda_is_staged(plan, WEFT_ROLE_SEND, operands))
         status = weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
@@ -615,7 +653,7 @@ static weft_status check_again(const weft_plan *plan, const weft_operands *opera
     weft_status status = WEFT_OK;
 
     if (memcmp(&bound->checked, operands, sizeof(*operands)) != 0)
-        status = check_operands(plan, operands);
+        status = weft_cuda_check_operands(plan, operands);
     if (status == WEFT_OK)
         bound->checked = *operands;
     return status;
@@ -626,7 +664,8 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
     weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_cuda_bound *bound = NULL;
-    weft_operands known = known_operands(plan, operands);
+    weft_cuda_values values = weft_cuda_values_of(plan, operands);
+    weft_operands known = known_operands(plan, operands, &values);
     weft_status status = weft_group_check(plan->group);
 
     if (status == WEFT_OK && g->crowded && weft_cuda_stream(g, stream) == CU_STREAM_LEGACY)
@@ -649,7 +688,7 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
     if (status == WEFT_OK && by_packets(plan))
         status = bind_packets(plan, operands, &bound->executor);
     if (status == WEFT_OK)
-        status = launch(plan, bound, operands, weft_cuda_stream(g, stream));
+        status = launch(plan, bound, operands, &values, weft_cuda_stream(g, stream));
     weft_cuda_pop(g);
     return status;
 }

@@ -146,10 +146,10 @@ static weft_status load_beside(const weft_cuda_driver *cu, CUmodule module, cons
     return WEFT_OK;
 }
 
-/* Modules: for any GPU, the Hopper walkers, then these five, then products by themselves, those that send
+/* Modules: for any GPU, the Hopper walkers, then these six, then products by themselves, those that send
  * their sums, grouped ones, those of stored weights, those of fp8, collectives by lines and through
  * channels, what stands for peers, and the walkers over an emulated link. */
-enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 5, GROUPED = SPLITK + 4 };
+enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 6, GROUPED = SPLITK + 4 };
 enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, LINK };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
@@ -229,7 +229,10 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[COLLECTIVES + 4], "weft_exchange_link", 0,
                              &device->exchange_link, error);
-    return status;
+    if (status != WEFT_OK)
+        return status;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 5], weft_cuda_kernels_epilogue));
+    return load_kernel(cu, device->modules[COLLECTIVES + 5], "weft_epilogue", 0, &device->epilogue, error);
 }
 
 weft_status weft_cuda_device_measures(weft_cuda_device *device, weft_error_text *error)

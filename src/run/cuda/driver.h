@@ -126,7 +126,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[18 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
+    CUmodule modules[19 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
@@ -141,6 +141,7 @@ typedef struct weft_cuda_device {
     CUfunction gate, sums, sums_link;                          /* of matrices, with the epilogue; likewise */
     CUfunction exchange, exchange_link;                        /* of sums that go as marked words; likewise */
     CUfunction exchange_lines[2];                              /* the first, of bf16 or f16 alone */
+    CUfunction epilogue;                                       /* behind a product: see epilogue.h */
     CUfunction splitk_send[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* as splitk: those that send their sums */
     CUfunction moe[WEFT_CUDA_MOE_KERNELS];                     /* in the order of run/experts.h */
     CUfunction moe_link;

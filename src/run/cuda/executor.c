@@ -317,6 +317,7 @@ static weft_status leave_product(const weft_plan_part *part, const weft_cuda_bin
     if (status == WEFT_OK && !made->splitk.kernel && (part->problem.tuning.library == 1 || part->world > 1))
         status = weft_cublaslt_product_make(device, part, binding->places, &part->tasks[at],
                                             binding->workspace, &made->library, error);
+    made->product_ends = part->world == 1 || part->tasks[at].flags & WEFT_TASK_EPILOGUE;
     if (status != WEFT_OK || part->world == 1)
         return status;
     if (!has_product(made))
@@ -382,6 +383,16 @@ size_t weft_cuda_executor_bytes(const weft_cuda_executor *executor)
 {
     return executor->tables.bytes + executor->repitched.bytes + executor->splitk.memory_bytes +
            (executor->library.borrowed ? 0 : executor->library.workspace_bytes);
+}
+
+void weft_cuda_executor_values(weft_cuda_executor *executor, float alpha, float beta)
+{
+    executor->args.alpha = executor->exchange.alpha = alpha;
+    executor->args.beta = executor->exchange.beta = beta;
+    if (executor->product_ends) {
+        executor->library.alpha = executor->splitk.args.alpha = alpha;
+        executor->library.beta = executor->splitk.args.beta = beta;
+    }
 }
 
 /* With what changes from run to run. */

@@ -44,6 +44,7 @@ typedef struct weft_cuda_executor {
     weft_cublaslt_product library; /* of what cuBLASLt multiplies */
     weft_splitk_product splitk;    /* or a kernel of weft's own */
     bool product_last;             /* after the walker's kernel, else before it */
+    bool product_ends;             /* and applies the epilogue */
     unsigned grid;                 /* 0: nothing to launch */
     unsigned threads;              /* of a CTA, EXCHANGE */
     uint64_t *gate;                /* NULL, or the signals of the gate before it, then how often it ran */
@@ -70,6 +71,9 @@ void weft_cuda_executor_free(weft_cuda_executor *executor);
 
 /* What it has of the GPU's memory for itself. */
 size_t weft_cuda_executor_bytes(const weft_cuda_executor *executor);
+
+/* Another alpha and beta, of those that its epilogue takes (epilogue.h). */
+void weft_cuda_executor_values(weft_cuda_executor *executor, float alpha, float beta);
 
 /* Enqueues one run. */
 weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,

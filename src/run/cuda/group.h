@@ -85,6 +85,9 @@ bool weft_cuda_contains(const weft_group *group, const void *pointer, size_t byt
 /* Whether this rank's GPU can use [pointer, pointer + bytes); `what` begins the sentence of an error. */
 weft_status weft_cuda_check_memory(weft_group *group, const char *what, const void *pointer, size_t bytes);
 
+/* Whether it is memory that the GPU reads, not the host's alone. */
+bool weft_cuda_reads(const weft_cuda_group *g, const void *pointer);
+
 /* Collective, as weft_alloc. `what` begins the sentence of an error. */
 weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 

@@ -37,6 +37,7 @@ EMBED(weft_cuda_kernels_lines, "lines");
 EMBED(weft_cuda_kernels_channels, "channels");
 EMBED(weft_cuda_kernels_sums, "sums");
 EMBED(weft_cuda_kernels_exchange, "exchange");
+EMBED(weft_cuda_kernels_epilogue, "epilogue");
 EMBED(weft_cuda_kernels_bf16_splitk_send, "bf16_splitk_send");
 EMBED(weft_cuda_kernels_f16_splitk_send, "f16_splitk_send");
 EMBED(weft_cuda_kernels_moe, "moe");

@@ -7,6 +7,7 @@
 #include "run/cuda/group.h"
 #include "run/cuda/prove.h"
 #include "run/given.h"
+#include "run/scales.h"
 #include "symm/message.h"
 
 #include <stdlib.h>
@@ -28,7 +29,7 @@ typedef struct stand_in {
 typedef struct weft_cuda_nodes {
     weft_cuda_group gpu; /* its device and stream alone */
     object *objects;
-    stand_in of[WEFT_ROLE_COUNT];
+    stand_in of[WEFT_ROLE_COUNT], values; /* values: alpha, beta and scales of a run */
 } weft_cuda_nodes;
 
 static weft_cuda_nodes *nodes_of(const weft_group *group)
@@ -51,6 +52,8 @@ static void nodes_detach(weft_group *group)
         for (int role = 0; role < WEFT_ROLE_COUNT; role++)
             if (nodes->of[role].memory)
                 cu->cuMemFreeHost(nodes->of[role].memory);
+        if (nodes->values.memory)
+            cu->cuMemFreeHost(nodes->values.memory);
         for (const object *o = nodes->objects; o; o = o->next)
             cu->cuMemFree((CUdeviceptr)(uintptr_t)o->memory);
         if (g->stream)
@@ -301,18 +304,64 @@ static weft_status copy_all(weft_plan *plan, const weft_operands *user, weft_ope
     return WEFT_OK;
 }
 
+/* Alpha, beta and scales, which lie on the GPU or on the host. */
+static weft_status copy_values(weft_plan *plan, const weft_operands *user, weft_operands *host,
+                               CUstream stream)
+{
+    weft_cuda_nodes *nodes = nodes_of(plan->group);
+    const weft_plan_part *part = &plan->part;
+    weft_error_text *error = &plan->group->error;
+    const weft_cuda_driver *cu = nodes->gpu.device->cu;
+    int d = plan->operand_of_role[WEFT_ROLE_D];
+    int64_t width = weft_problem_is_gated(&part->problem) ? 2 : 1,
+            rows = d < 0 ? 0 : weft_operand_rows(&part->operands[d], part->world, part->rank),
+            cols = d < 0 ? 0 : weft_operand_cols(&part->operands[d], part->world, part->rank) * width;
+    const struct {
+        const float *from, **to;
+        int64_t count;
+    } arrays[] = {{user->alpha, &host->alpha, 1},
+                  {user->beta, &host->beta, 1},
+                  {user->row_scale, &host->row_scale, rows},
+                  {user->col_scale, &host->col_scale, cols},
+                  {user->a_scale, &host->a_scale, weft_scales_of_a(part).count},
+                  {user->b_scale, &host->b_scale, weft_scales_of_b(part).count}};
+    size_t count = sizeof(arrays) / sizeof(arrays[0]);
+    int64_t at = 0;
+    weft_status status;
+
+    if (d < 0)
+        return WEFT_OK;
+    for (size_t i = 0; i < count; i++)
+        at += arrays[i].from ? arrays[i].count : 0;
+    status = grow(&nodes->gpu, &nodes->values, (size_t)at * sizeof(float), error);
+    at = 0;
+    for (size_t i = 0; i < count && status == WEFT_OK; i++) {
+        float *to = (float *)nodes->values.memory + at;
+
+        if (!arrays[i].from)
+            continue;
+        if (arrays[i].count)
+            WEFT_CUDA_TRY(cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)arrays[i].from,
+                                        (size_t)arrays[i].count * sizeof(float), stream));
+        *arrays[i].to = to;
+        at += arrays[i].count;
+    }
+    return status;
+}
+
 static weft_status take_in(weft_plan *plan, const weft_operands *user, weft_operands *host, CUstream stream)
 {
     const weft_cuda_driver *cu = nodes_of(plan->group)->gpu.device->cu;
     weft_error_text *error = &plan->group->error;
     CUstreamCaptureStatus captured = CU_STREAM_CAPTURE_STATUS_NONE;
 
-    if (user->row_scale || user->col_scale)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "on GPUs a run has no scales");
+    weft_status status;
+
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &captured));
     if (captured != CU_STREAM_CAPTURE_STATUS_NONE)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "%s", no_graph);
-    return copy_all(plan, user, host, false, stream);
+    status = copy_values(plan, user, host, stream);
+    return status == WEFT_OK ? copy_all(plan, user, host, false, stream) : status;
 }
 
 static weft_status nodes_run_on(weft_plan *plan, const weft_operands *operands, void *given)
@@ -320,7 +369,7 @@ static weft_status nodes_run_on(weft_plan *plan, const weft_operands *operands, 
     weft_group *group = plan->group;
     const weft_cuda_group *g = &nodes_of(group)->gpu;
     CUstream stream = weft_cuda_stream(g, given);
-    weft_operands host = {.size = sizeof(host), .alpha = operands->alpha, .beta = operands->beta};
+    weft_operands host = {.size = sizeof(host)};
     weft_status status = weft_group_check(group);
 
     if (status != WEFT_OK)
@@ -350,6 +399,11 @@ static weft_status nodes_run(weft_plan *plan, const weft_operands *operands)
 static weft_status nodes_issue(weft_plan *plan, const weft_operands *operands)
 {
     return nodes_run_on(plan, operands, nodes_of(plan->group)->gpu.issue_stream);
+}
+
+static bool nodes_reads(const weft_group *group, const void *pointer)
+{
+    return weft_cuda_reads(&nodes_of(group)->gpu, pointer);
 }
 
 /* Runs are over when they return. */
@@ -498,7 +552,7 @@ const weft_backend weft_cuda_nodes_backend = {
     .run = nodes_run,
     .run_on = nodes_run_on,
     .issue = nodes_issue,
-    .run_has_values = true,
+    .device_reads = nodes_reads,
     .wait = nodes_wait,
     .settle = weft_group_check,
     .tuned_as = weft_choose_tuned_as,

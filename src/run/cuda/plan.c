@@ -107,12 +107,6 @@ static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p
     if (p->b_form == WEFT_B_PREPACKED)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "B packed by weft_pack is for CPU kernels; on GPUs give B as it is");
-    if (weft_problem_is_gated(p))
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend has no gated activations; they are applied on the CPU");
-    if (p->scales && !weft_dtype_is_fp8(p->dtype))
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "on GPUs scales are for products of fp8, not of %s", weft_dtype_name(p->dtype));
     if (p->op < WEFT_OP_ALL_REDUCE && p->dtype != WEFT_F16 && p->dtype != WEFT_BF16 &&
         !weft_dtype_is_fp8(p->dtype))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
@@ -256,6 +250,12 @@ static weft_status check_given(const weft_cuda_group *g, const weft_plan_part *p
     if (!product) /* its tasks are walked, whatever the schedule is called */
         asked.schedule = WEFT_SCHEDULE_CUSTOM;
     status = check_problem(g, &asked, error);
+    if (status == WEFT_OK &&
+        (weft_problem_is_gated(&asked) || (asked.scales && !weft_dtype_is_fp8(asked.dtype))))
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "on GPUs gated activations, and scales of other products than those of fp8, are "
+            "for plans that weft makes");
     if (status == WEFT_OK && part->domain)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "a plan over several nodes runs on CPU ranks");
     for (uint32_t i = 0; i < part->operand_count && status == WEFT_OK; i++)
@@ -348,6 +348,8 @@ static void give_retired(weft_group *group)
 
         if (p->retired && retired_everywhere(group, p->number)) {
             *at = p->next;
+            if (p->sums && (char *)p->sums != p->block)
+                weft_cuda_give(group, p->sums);
             weft_cuda_give(group, p->block);
             if (p->staging)
                 weft_cuda_staging_leave(group, p->staging);
@@ -501,12 +503,15 @@ static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executo
     return status == WEFT_OK ? WEFT_OK : weft_cuda_lost(plan->group, status, why.text);
 }
 
-/* A plan has one word for all of its programs; and one more where it has another plan that stages. */
+/* A plan has one word for all of its programs; and one more where it has another plan that stages, or one of
+ * its product alone. */
 static weft_status outcome_of_all(weft_plan *plan)
 {
     const weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_status status = p->bound_count > 0 ? outcome_of(plan, &p->bound[0].executor) : WEFT_OK;
 
+    if (status == WEFT_OK && p->product)
+        status = outcome_of_all(p->product);
     return status == WEFT_OK && plan->staged ? outcome_of_all(plan->staged) : status;
 }
 
@@ -530,6 +535,8 @@ static bool take_issued(weft_plan *plan)
     bool issued = p->issued || plan->captured;
 
     p->issued = false;
+    if (p->product && take_issued(p->product))
+        issued = true;
     return (plan->staged && take_issued(plan->staged)) || issued;
 }
 

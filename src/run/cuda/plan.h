@@ -78,7 +78,26 @@ typedef struct weft_cuda_plan {
     int bound_count;
     bool counted; /* what its first program has is in the plan's bytes */
     bool issued;  /* since its outcome was last looked at */
+    /* Of an epilogue behind the product (epilogue.h): that product, and its sums, as they lie; or NULL. */
+    struct weft_plan *product;
+    float *sums;
+    int64_t sums_ld;
+    size_t sums_bytes;
+    weft_operands checked; /* as the caller had them last */
+    CUevent finished;      /* behind its last run */
+    bool product_ran;
 } weft_cuda_plan;
+
+/* Alpha and beta of a run, by value, or where they will be (`at`) when the stream comes to it. */
+typedef struct weft_cuda_values {
+    float alpha, beta;
+    const float *alpha_at, *beta_at;
+} weft_cuda_values;
+
+weft_cuda_values weft_cuda_values_of(const struct weft_plan *plan, const weft_operands *operands);
+
+/* The caller's operands of a run: there, as large as they have to be, in memory that the GPU can use. */
+weft_status weft_cuda_check_operands(const struct weft_plan *plan, const weft_operands *operands);
 
 /* Frees a program once the GPU is done with it; false when it was not within the group's deadline. */
 bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound);
