@@ -340,9 +340,11 @@ static weft_status copy_values(weft_plan *plan, const weft_operands *user, weft_
 
         if (!arrays[i].from)
             continue;
-        if (arrays[i].count)
+        if (arrays[i].count && weft_cuda_reads(&nodes->gpu, arrays[i].from))
             WEFT_CUDA_TRY(cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)arrays[i].from,
                                         (size_t)arrays[i].count * sizeof(float), stream));
+        else
+            memcpy(to, arrays[i].from, (size_t)arrays[i].count * sizeof(float));
         *arrays[i].to = to;
         at += arrays[i].count;
     }
@@ -354,7 +356,6 @@ static weft_status take_in(weft_plan *plan, const weft_operands *user, weft_oper
     const weft_cuda_driver *cu = nodes_of(plan->group)->gpu.device->cu;
     weft_error_text *error = &plan->group->error;
     CUstreamCaptureStatus captured = CU_STREAM_CAPTURE_STATUS_NONE;
-
     weft_status status;
 
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &captured));
