@@ -1,8 +1,8 @@
 /*
  * A token as it travels. As it was given; or as fp8 (weft_moe_config.wire): a code of e4m3 for each element,
  * then, from the next 16 bytes on, a float32 scale for every WEFT_MOE_WIRE_BLOCK of them, zeros up to the
- * next 16 bytes. weft.h has the arithmetic; kernels of GPUs (run/cuda/moe_wire.cuh) have the same, to the
- * bit.
+ * next 16 bytes. docs/contract.md has the arithmetic; kernels of GPUs (run/cuda/moe_wire.cuh) have the same,
+ * to the bit.
  */
 #ifndef WEFT_MOE_WIRE_H
 #define WEFT_MOE_WIRE_H
