@@ -70,6 +70,20 @@ static void take(weft_dtype dtype, weft_reduction reduction, accumulators *sum, 
     }
 }
 
+/* The first two sources, `b` if there are two: in one pass where the type allows, as a core waits for the
+ * lines of one while it asks for those of the other. */
+static void begin(weft_dtype dtype, weft_reduction reduction, accumulators *sum, const void *a, const void *b,
+                  int64_t n)
+{
+    if (b && dtype != WEFT_F16 && dtype != WEFT_BF16) {
+        loops()->pair(dtype, reduction, sum, NULL, a, b, n);
+        return;
+    }
+    start(dtype, sum, a, n);
+    if (b)
+        take(dtype, reduction, sum, b, n);
+}
+
 static void finish_i32(weft_dtype to, void *d, const accumulators *sum, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -130,8 +144,8 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int
     for (int64_t col = 0; col < cols; col += BLOCK) {
         int64_t n = cols - col < BLOCK ? cols - col : BLOCK;
 
-        start(dtype, &sum, SOURCE(0), n);
-        for (int source = 1; source < source_count; source++)
+        begin(dtype, reduction, &sum, SOURCE(0), source_count > 1 ? SOURCE(1) : NULL, n);
+        for (int source = 2; source < source_count; source++)
             take(dtype, reduction, &sum, SOURCE(source), n);
         if (over)
             divide(dtype, &sum, over, n);
