@@ -46,7 +46,9 @@ enum {
     FAR_BYTES = 16 << 10, /* the same where a plan costs more: what it sends, and what its parts wait for */
     FAR_SHARES_BYTES = 32 << 10,  /* of an all_to_all … */
     LONE_SHARES_BYTES = 64 << 10, /* … of ranks alone on their nodes, who copy it for nobody */
-    HUB_SHARE_BYTES = 8 << 10,    /* of an all_to_all through the hub */
+    HUB_SHARE_BYTES = 8 << 10,    /* of an all_to_all through the hub … */
+    THREE_SHARE_BYTES = 4 << 10,  /* … of three nodes */
+    PACKET_BYTES = 1368,          /* that an Ethernet packet carries besides what a message says of itself */
     SUMMED_BYTES = 128 << 10,     /* of all ranks, which each adds up by itself: beyond, sharing that pays */
 };
 
@@ -69,15 +71,15 @@ static bool are_alone(const weft_group *group)
     return group->session && group->session->seating && group->session->seating->node_count == group->size;
 }
 
-/* Whether nodes send to the hub. `bytes`: of a share; of an all_to_all each travels once more through the
- * hub, which with three nodes costs what two messages less spare. */
+/* Whether nodes send to the hub. `bytes`: of a share. With three nodes it spares two messages, which cost
+ * less than a hop while they fit a packet. Of an all_to_all each share travels once more through the hub. */
 static bool through_hub(const weft_group *group, weft_op op, size_t bytes)
 {
     int nodes = group->session && group->session->seating ? group->session->seating->node_count : 1;
 
-    if (op == WEFT_OP_ALL_TO_ALL)
-        return !group->alone && nodes > 3 && bytes <= HUB_SHARE_BYTES;
-    return !group->alone && nodes > 2;
+    if (group->alone || nodes < 3 || (nodes == 3 && are_alone(group) && bytes <= PACKET_BYTES))
+        return false;
+    return op != WEFT_OP_ALL_TO_ALL || bytes <= (nodes == 3 ? THREE_SHARE_BYTES : HUB_SHARE_BYTES);
 }
 
 /* By a plan, sums of several ranks a node travel as one, and of more nodes each sends fewer bytes. */
@@ -89,7 +91,7 @@ static int64_t most_bytes(const weft_group *group, weft_op op)
         return group->size == 2 ? PAIR_BYTES : NEAR_BYTES;
     most = op != WEFT_OP_ALL_TO_ALL ? FAR_BYTES : are_alone(group) ? LONE_SHARES_BYTES : FAR_SHARES_BYTES;
     if (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER)
-        most = through_hub(group, op, 0)                    ? FAR_BYTES / 2
+        most = through_hub(group, op, FAR_BYTES / 2)        ? FAR_BYTES / 2
                : FAR_BYTES / (group->size - 1) > NEAR_BYTES ? FAR_BYTES / (group->size - 1)
                                                             : NEAR_BYTES;
     return most < carried_bytes(group->size) ? most : carried_bytes(group->size);
