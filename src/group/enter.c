@@ -24,6 +24,7 @@ enum {
     ENTER_POLL_MS = 1,
     LOOK_NS = 50000000,   /* between two looks whether those who have not come are still there */
     TELL_NS = 2000000000, /* how long a rank 0 that failed stays to tell those who have not come yet */
+    UNREACHED_S = 5,      /* the others may be slow, but whoever waits longer wants to know for what */
 };
 
 /* The world that this process entered by weft_init and has not left: at most one at a time. */
@@ -427,6 +428,7 @@ static weft_status gather_by_tcp(void *context, const void *mine, size_t bytes, 
     if (status != WEFT_OK)
         return status;
     meet->deadline_ns = weft_clock_ns() + b.enter_ns;
+    meet->tell_ns = (int64_t)UNREACHED_S * 1000000000;
     return weft_meet_gather(meet, mine, bytes, all, error);
 }
 

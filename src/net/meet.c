@@ -368,8 +368,8 @@ static weft_status gather_as_host(const weft_meet *meet, const void *mine, size_
 
 /* ---- other ranks ---------------------------------------------------------------------------------- */
 
-/* A connection to the port, within a second or two; -1: none. */
-static int reach(const struct addrinfo *list, int port)
+/* A connection to the port, within a second or two; -1: none, and *why is an errno. */
+static int reach(const struct addrinfo *list, int port, int *why)
 {
     for (const struct addrinfo *at = list; at; at = at->ai_next) {
         struct sockaddr_storage address;
@@ -388,10 +388,13 @@ static int reach(const struct addrinfo *list, int port)
         if (fd < 0)
             continue;
         ready = (struct pollfd){.fd = fd, .events = POLLOUT};
-        if (connect(fd, (struct sockaddr *)&address, at->ai_addrlen) == 0 ||
-            (errno == EINPROGRESS && poll(&ready, 1, 2000) == 1 &&
-             getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &bytes) == 0 && failed == 0))
+        if (connect(fd, (struct sockaddr *)&address, at->ai_addrlen) == 0)
             return fd;
+        failed = errno;
+        if (failed == EINPROGRESS && poll(&ready, 1, 2000) == 1 &&
+            getsockopt(fd, SOL_SOCKET, SO_ERROR, &failed, &bytes) == 0 && failed == 0)
+            return fd;
+        *why = failed == EINPROGRESS ? ETIMEDOUT : failed;
         close(fd);
     }
     return -1;
@@ -484,12 +487,30 @@ static bool may_open(void)
     return fd >= 0 || (errno != EMFILE && errno != ENFILE);
 }
 
+/* For whoever looks at a job that does not begin: nothing else would be heard until the deadline. Whether it
+ * was time. */
+static bool tell_of_wait(const weft_meet *meet, int64_t begun, const char *why)
+{
+    int64_t now = weft_clock_ns();
+
+    if (now - begun < meet->tell_ns)
+        return false;
+    fprintf(stderr,
+            "weft: rank %d has not reached rank 0 at %s, port %d, for %.0f s (%s): MASTER_ADDR must name the "
+            "host "
+            "of rank 0, as this host reaches it; trying for another %.0f s (WEFT_ENTER_TIMEOUT)\n",
+            meet->rank, meet->host, meet->port, (double)(now - begun) * 1e-9, why,
+            (double)(meet->deadline_ns - now) * 1e-9);
+    return true;
+}
+
 static weft_status gather_as_guest(const weft_meet *meet, const void *mine, size_t bytes, void *all,
                                    weft_error_text *error)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
     int64_t begun = weft_clock_ns(), refused = 0;
-    int failed = EAI_AGAIN;
+    int failed = EAI_AGAIN, why = 0;
+    bool told = false;
 
     do {
         if (!may_open()) {
@@ -501,16 +522,21 @@ static weft_status gather_as_guest(const weft_meet *meet, const void *mine, size
         }
         if (failed)
             failed = getaddrinfo(meet->host, NULL, &hints, &list);
-        for (int port = meet->port; !failed && port < meet->port + meet->ports; port++) {
-            int fd = reach(list, port);
+        for (int port = meet->port;
+             !failed && port < meet->port + meet->ports && weft_clock_ns() < meet->deadline_ns; port++) {
+            int fd = reach(list, port, &why);
             weft_status status;
             answer got;
 
+            if (fd < 0 && !told)
+                told = tell_of_wait(meet, begun, strerror(why));
             if (fd < 0)
                 continue;
             set_nodelay(fd);
             status = ask(meet, fd, mine, bytes, all, &got, error);
             close(fd);
+            if (got == NO_ANSWER && status == WEFT_OK && !told)
+                told = tell_of_wait(meet, begun, "who is there is not rank 0");
             if (got == REFUSED && !refused) /* it may be rank 0 of another job */
                 refused = weft_clock_ns();
             if (got == ANSWERED || (got == NO_ANSWER && status != WEFT_OK)) {
@@ -518,6 +544,8 @@ static weft_status gather_as_guest(const weft_meet *meet, const void *mine, size
                 return status;
             }
         }
+        if (failed && !told)
+            told = tell_of_wait(meet, begun, gai_strerror(failed));
         nanosleep(&(struct timespec){0, RETRY_NS}, NULL);
     } while (weft_clock_ns() < (refused ? refused + REFUSED_NS : meet->deadline_ns));
     if (list)
@@ -527,7 +555,10 @@ static weft_status gather_as_guest(const weft_meet *meet, const void *mine, size
     return weft_error_set(error, WEFT_ERR_LAUNCH,
                           "rank %d waited %.1f s for rank 0, which does not answer at %s, port %d%s%s",
                           meet->rank, (double)(weft_clock_ns() - begun) * 1e-9, meet->host, meet->port,
-                          failed ? ": " : "", failed ? gai_strerror(failed) : "");
+                          failed || why ? ": " : "",
+                          failed ? gai_strerror(failed)
+                          : why  ? strerror(why)
+                                 : "");
 }
 
 weft_status weft_meet_gather(const weft_meet *meet, const void *mine, size_t bytes, void *all,

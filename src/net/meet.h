@@ -20,6 +20,7 @@ typedef struct weft_meet {
     const char *secret;
     int rank, size;
     int64_t deadline_ns;
+    int64_t tell_ns; /* after so long without having reached rank 0, others say so on standard error */
 } weft_meet;
 
 /* `bytes` of every rank, in `all` by rank. */

@@ -70,7 +70,8 @@ static void begin(part *parts, pthread_t *threads, int first, int end, int port,
                                        .secret = "a secret",
                                        .rank = rank,
                                        .size = RANKS,
-                                       .deadline_ns = weft_clock_ns() + (int64_t)(seconds * 1e9)};
+                                       .deadline_ns = weft_clock_ns() + (int64_t)(seconds * 1e9),
+                                       .tell_ns = INT64_MAX};
         CHECK_INT(pthread_create(&threads[rank], NULL, run_part, &parts[rank]), 0);
     }
 }
@@ -133,6 +134,35 @@ static void check_missing(void)
         CHECK_HAS(parts[rank].error.text, "have not come to rank 0");
         CHECK_HAS(parts[rank].error.text, ": 3");
     }
+}
+
+/* What a rank says on standard error that reaches nobody at `host` for a moment, before its error. */
+static void check_unreached(const char *host, int port)
+{
+    part lost = {.meet = {.host = host,
+                          .port = port,
+                          .ports = 1,
+                          .secret = "a secret",
+                          .rank = 2,
+                          .size = RANKS,
+                          .deadline_ns = weft_clock_ns() + 200000000,
+                          .tell_ns = 50000000}};
+    char said[1024] = "";
+    int before = dup(STDERR_FILENO), ends[2];
+
+    CHECK_INT(pipe(ends), 0);
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+    run_part(&lost);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    CHECK(read(ends[0], said, sizeof(said) - 1) > 0);
+    close(ends[0]);
+    CHECK_HAS(said, "rank 2 has not reached rank 0 at ");
+    CHECK_HAS(said, host);
+    CHECK_HAS(said, "MASTER_ADDR must name the host of rank 0");
+    CHECK(strchr(said, '\n') == said + strlen(said) - 1); /* one line */
+    CHECK_INT(lost.status, WEFT_ERR_LAUNCH);
 }
 
 /* Rank 0 may open no more than its listener and one rank: that is said, not waited for. */
@@ -243,6 +273,8 @@ int main(void)
     check_code();
     check_all();
     check_missing();
+    check_unreached("127.0.0.1", free_port());
+    check_unreached("no such host", 1);
     check_no_more_files();
     check_guest_without_files();
     check_neighbours();

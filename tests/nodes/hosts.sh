@@ -167,6 +167,7 @@ silence=2
 # a rank, within so many ms in the long form
 mishap() {
     local program=$1 ranks=$2 what=$3 most=$4 pid began lines victim=
+    : >"$work/out" # what the last job said is not to be taken for this one's
     WEFT_LINK_TIMEOUT=$silence over "$ranks" "$program" loop "$mark" >"$work/out" 2>"$work/err" &
     pid=$!
     for _ in $(seq 1 1200); do grep -q running "$work/out" && break; sleep 0.05; done
