@@ -270,6 +270,52 @@ static inline void coll_lines(const coll_rank *r, int rounds)
         }
 }
 
+/* all_reduce through the switch: what it reduces, of every length, at every address, out of memory that has
+ * grown since; what it does not is refused, and so is what lies elsewhere on another rank. */
+static inline void coll_switched(const coll_rank *r)
+{
+    static const int64_t counts[] = {0, 1, 17, 61, 4099, 300001};
+    int own = weft_rank(r->gpu) == 1 ? 4096 : 0;
+    weft_operands operands = {.size = sizeof(operands), .send = r->memory[0], .recv = r->memory[0] + own};
+    void *more;
+    weft_problem problem;
+    weft_plan *plan;
+    uint64_t seed = 1;
+
+    weft_problem_init(&problem, WEFT_OP_ALL_REDUCE);
+    problem.schedule = WEFT_SCHEDULE_MULTIMEM;
+    problem.count = 100;
+    CHECK_INT(weft_plan_create(r->gpu, &problem, &plan), WEFT_OK);
+    CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(r->gpu), "push does not");
+    weft_plan_destroy(plan);
+    for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++)
+        for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_BOOL; dtype++, seed++) {
+            coll_job j = {.op = WEFT_OP_ALL_REDUCE,
+                          .schedule = WEFT_SCHEDULE_MULTIMEM,
+                          .dtype = dtype,
+                          .reduction = coll_reduction(dtype, seed),
+                          .count = counts[c],
+                          .runs = 1 + (int)(seed % 3),
+                          .in_place = seed / 2 % 3 == 0,
+                          .shift = seed % 4 == 3 ? (int)(seed % 5) : 0,
+                          .tile = seed % 7 > 3 ? 61 + counts[c] / 40 : 0,
+                          .place = seed % 5 == 2 ? COLL_ELSEWHERE : COLL_SYMMETRIC,
+                          .seed = seed};
+
+            problem.dtype = dtype;
+            problem.reduction = j.reduction;
+            if (dtype == WEFT_BYTE)
+                continue;
+            if (weft_cuda_multicast_reduces(dtype, j.reduction))
+                coll_try(r, &j);
+            else
+                CHECK_INT(weft_plan_create(r->gpu, &problem, &plan), WEFT_ERR_UNSUPPORTED);
+            if (seed == 9)
+                CHECK_INT(weft_alloc(r->gpu, COLL_BYTES, 0, &more), WEFT_OK);
+        }
+}
+
 /*
  * One call again and again, whose buffers lie elsewhere each time: on all ranks in the same call within or
  * beyond the others' reach, there anywhere; or beyond it on one rank, while the others' are in another place,

@@ -11,7 +11,7 @@ static struct {
     const char *broken;
     _Atomic int uses;
     int devices, crews;
-    bool hopper, atomics;
+    bool hopper, atomics, multicast;
     _Atomic bool capturing;
 } fake;
 
@@ -139,6 +139,11 @@ void fake_gpu_atomics(bool native)
     fake.atomics = native;
 }
 
+void fake_gpu_multicast(bool there)
+{
+    fake.multicast = there;
+}
+
 bool fake_adds_abroad(void)
 {
     return fake.atomics;
@@ -189,6 +194,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
                                .hopper = hopper,
                                .crews = crews,
                                .vmm_fd = 1,
+                               .multicast = fake.multicast,
                                .sm_count = hopper ? 2 * crews : crews};
     fake_kernels(&device);
     fake_gpu_seed(seed);

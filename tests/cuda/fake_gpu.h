@@ -57,11 +57,15 @@ void fake_gpu_allocation(const void *begin, size_t bytes);
 /* Whether GPUs can add in one another's memory: not at first, so that ranks on several pass sums on. */
 void fake_gpu_atomics(bool native);
 
+/* Whether there is a switch between GPUs that adds and spreads: not at first. */
+void fake_gpu_multicast(bool there);
+
 /* How many GEMM tasks went through tensor maps and how many with A and B exchanged, how many copies through
  * bulk lanes, and how many kernels may have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {
     long maps, bulk, gemms, early, exchanged;
     long repitched, collectives, packets, splitk, sums, exchanges, gates; /* launches */
+    long switched;                                                        /* tasks, through the switch */
 } fake_gpu_counts;
 fake_gpu_counts fake_gpu_take_counts(void);
 
@@ -77,6 +81,8 @@ typedef struct fake_map { /* stands in for a CUtensorMap */
 int fake_gpu_current(void); /* the calling thread's; -1: of no group */
 /* Whether a GPU was given access to an address of symmetric memory, and can add there. */
 bool fake_gpu_reaches(int device, const void *at, bool adds);
+/* The addresses of all GPUs that lie behind one of a multicast object, in no order; 0: not all do. */
+int fake_gpu_switched(const void *at, void *addresses[]);
 void fake_gpu_seed(uint64_t seed);
 /* A product by itself, by the kernel of a tile; `form`: whether B is transposed. */
 bool fake_gpu_exchange(const weft_cuda_exchange *exchange, CUstream stream);

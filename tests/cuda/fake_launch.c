@@ -49,6 +49,8 @@ void fake_kernels(weft_cuda_device *device)
     device->rehearse = function_of(REHEARSAL);
     for (int i = 0; i <= WEFT_FP8_E5M2; i++) {
         device->collective[i] = function_of(COLLECTIVE_KERNEL);
+        if (i <= WEFT_F64)
+            device->multimem[i] = device->collective[i];
         device->packets[i] = function_of(PACKETS_KERNEL);
         device->lines[0][i] = device->lines[1][i] = device->packets[i];
     }

@@ -96,9 +96,20 @@ static struct {
         size_t bytes;
         int owner;
         uint32_t access;
+        struct multicast *object; /* NULL: memory of the owner */
     } all[MAPPINGS_MAX];
     int count;
 } mapped = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* A multicast object, of the ranks of one process: the GPUs that joined, and what each has put behind it. */
+enum { BOUND_MAX = 64 };
+struct multicast {
+    int devices, joined, bound_count;
+    struct {
+        size_t offset, bytes;
+        char *at;
+    } bound[BOUND_MAX];
+};
 
 /* The mapping that an address is in: a copy, of 0 bytes when there is none. */
 static struct mapping mapping_at(const void *at)
@@ -119,6 +130,20 @@ bool fake_gpu_reaches(int device, const void *at, bool adds)
     if (!m.bytes || device < 0)
         return true;
     return m.access & 1u << device && (!adds || m.owner == device || fake_adds_abroad());
+}
+
+int fake_gpu_switched(const void *at, void *addresses[])
+{
+    struct mapping m = mapping_at(at);
+    size_t offset = (size_t)((const char *)at - m.begin);
+    int found = 0;
+    if (!m.object)
+        return 0;
+    for (int i = 0; i < m.object->bound_count; i++)
+        if (offset >= m.object->bound[i].offset &&
+            offset - m.object->bound[i].offset < m.object->bound[i].bytes)
+            addresses[found++] = m.object->bound[i].at + (offset - m.object->bound[i].offset);
+    return found == m.object->devices ? found : 0;
 }
 
 static struct {
@@ -235,6 +260,73 @@ static CUresult fake_release(CUmemGenericAllocationHandle handle)
     return CUDA_SUCCESS;
 }
 
+/* A handle of a multicast object is a memory file that says where it is; those of memory say nothing. */
+static struct multicast *multicast_of(CUmemGenericAllocationHandle handle)
+{
+    char link[64], name[64] = {0};
+    struct multicast *object = NULL;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", (int)handle);
+    if (readlink(link, name, sizeof(name) - 1) > 0 && strncmp(name, "/memfd:fake_multicast", 21) == 0 &&
+        pread((int)handle, &object, sizeof(object), 0) != sizeof(object))
+        return NULL;
+    return object;
+}
+
+static CUresult fake_multicast_grain(size_t *grain, const CUmulticastObjectProp *prop,
+                                     CUmulticastGranularity_flags flags)
+{
+    (void)prop, (void)flags;
+    *grain = GRAIN;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_multicast_create(CUmemGenericAllocationHandle *handle, const CUmulticastObjectProp *prop)
+{
+    struct multicast *object = calloc(1, sizeof(*object)); /* for as long as the test runs */
+    int fd = memfd_create("fake_multicast", MFD_CLOEXEC);
+    BREAK(cuMulticastCreate);
+    if (!object || fd < 0 || write(fd, &object, sizeof(object)) != sizeof(object))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    object->devices = (int)prop->numDevices;
+    *handle = (CUmemGenericAllocationHandle)fd;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_multicast_add(CUmemGenericAllocationHandle handle, CUdevice device)
+{
+    struct multicast *object = multicast_of(handle);
+    (void)device;
+    BREAK(cuMulticastAddDevice);
+    if (!object)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&mapped.lock);
+    object->joined++;
+    pthread_mutex_unlock(&mapped.lock);
+    return CUDA_SUCCESS;
+}
+
+/* Refuses what the driver refuses: memory before all GPUs have joined. */
+static CUresult fake_multicast_bind(CUmemGenericAllocationHandle handle, size_t offset, CUdeviceptr at,
+                                    size_t bytes, unsigned long long flags)
+{
+    struct multicast *object = multicast_of(handle);
+    struct mapping m = mapping_at((void *)(uintptr_t)at);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    (void)flags;
+    BREAK(cuMulticastBindAddr);
+    pthread_mutex_lock(&mapped.lock);
+    if (object && object->joined == object->devices && object->bound_count < BOUND_MAX && m.bytes == bytes &&
+        m.owner == fake_gpu_current()) {
+        int i = object->bound_count++;
+        object->bound[i].offset = offset;
+        object->bound[i].bytes = bytes;
+        object->bound[i].at = (char *)(uintptr_t)at;
+        result = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&mapped.lock);
+    return result;
+}
+
 static CUresult fake_map_memory(CUdeviceptr at, size_t bytes, size_t offset,
                                 CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
@@ -242,15 +334,22 @@ static CUresult fake_map_memory(CUdeviceptr at, size_t bytes, size_t offset,
     int device = -1;
     (void)flags;
     BREAK(cuMemMap);
+    struct multicast *object = multicast_of(handle);
     snprintf(link, sizeof(link), "/proc/self/fd/%d", (int)handle);
-    if (readlink(link, name, sizeof(name) - 1) < 0 || sscanf(name, "/memfd:fake_gpu_%d", &device) != 1 ||
-        mapped.count == MAPPINGS_MAX)
+    if (mapped.count == MAPPINGS_MAX || readlink(link, name, sizeof(name) - 1) < 0 ||
+        (!object && sscanf(name, "/memfd:fake_gpu_%d", &device) != 1))
         return CUDA_ERROR_INVALID_VALUE;
+    if (object) { /* nothing is there: only the switch's own instructions may touch it */
+        pthread_mutex_lock(&mapped.lock);
+        mapped.all[mapped.count++] = (struct mapping){(char *)(uintptr_t)at, bytes, -1, 0, object};
+        pthread_mutex_unlock(&mapped.lock);
+        return CUDA_SUCCESS;
+    }
     if (mmap((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle,
              (off_t)offset) == MAP_FAILED)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&mapped.lock);
-    mapped.all[mapped.count++] = (struct mapping){(char *)(uintptr_t)at, bytes, device, 0};
+    mapped.all[mapped.count++] = (struct mapping){(char *)(uintptr_t)at, bytes, device, 0, NULL};
     pthread_mutex_unlock(&mapped.lock);
     return CUDA_SUCCESS;
 }
@@ -361,6 +460,10 @@ void fake_memory_calls(weft_cuda_driver *calls)
     calls->cuMemSetAccess = fake_access;
     calls->cuMemExportToShareableHandle = fake_export;
     calls->cuMemImportFromShareableHandle = fake_import;
+    calls->cuMulticastGetGranularity = fake_multicast_grain;
+    calls->cuMulticastCreate = fake_multicast_create;
+    calls->cuMulticastAddDevice = fake_multicast_add;
+    calls->cuMulticastBindAddr = fake_multicast_bind;
     calls->cuMemcpyAsync = fake_copy;
     calls->cuMemcpy2DAsync = fake_copy_lines;
     calls->cuMemcpyHtoDAsync = fake_to_device;

@@ -4,6 +4,7 @@
 #include "run/cpu/reduce.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,6 +148,38 @@ void *fake_task_at(const weft_cuda_args *g, const void *at)
     return (char *)(uintptr_t)at + g->moved[(uintptr_t)at >> WEFT_CUDA_OPERAND_SHIFT];
 }
 
+/* The words of a row that go through the switch, as many as its kernel takes; the rest by itself. */
+static void move_switched(const weft_cuda_args *g, weft_reduction reduction, const weft_cuda_task *t,
+                          const weft_cuda_view *v)
+{
+    weft_dtype dtype = (weft_dtype)v->dtype;
+    size_t size = weft_dtype_size(dtype);
+    const weft_cuda_view *named = v + t->destinations + t->sources - 2;
+    void *to[2 * WEFT_CUDA_PACKET_RANKS], *from[2 * WEFT_CUDA_PACKET_RANKS];
+    int64_t head = t->flags & WEFT_CUDA_WIDE ? (int64_t)((16 - (uintptr_t)v->ptr % 16) % 16 / size) : t->cols;
+    head = head < t->cols ? head : t->cols;
+    for (int64_t at = 0; at < t->cols;) {
+        bool whole = at >= head && t->cols - at >= (int64_t)(16 / size);
+        int64_t count = whole ? (int64_t)(16 / size) : 1;
+        int ranks = whole ? fake_gpu_switched((char *)named[0].ptr + at * (int64_t)size, to) : t->sources - 2;
+        weft_view views[4 * WEFT_CUDA_PACKET_RANKS];
+        if (whole && fake_gpu_switched((char *)named[1].ptr + at * (int64_t)size, from) != ranks)
+            ranks = 0;
+        if (ranks != t->destinations) {
+            fprintf(stderr, "the fake switch has not all ranks behind %p\n", named[0].ptr);
+            abort();
+        }
+        for (int i = 0; i < ranks; i++) {
+            views[i] =
+                (weft_view){whole ? to[i] : (char *)fake_task_at(g, v[i].ptr) + at * (int64_t)size, count};
+            views[ranks + i] = (weft_view){
+                whole ? from[i] : (char *)fake_task_at(g, v[ranks + i].ptr) + at * (int64_t)size, count};
+        }
+        weft_reduce_rows(dtype, reduction, 1, count, views + ranks, ranks, dtype, views, ranks);
+        at += count;
+    }
+}
+
 void fake_task_move(const weft_cuda_args *g, weft_reduction reduction, const weft_cuda_task *t)
 {
     const weft_cuda_view *v = &g->views[t->view0];
@@ -154,6 +187,10 @@ void fake_task_move(const weft_cuda_args *g, weft_reduction reduction, const wef
     if (t->kind == WEFT_CUDA_COPY) {
         if (t->rows > 0)
             memmove(fake_task_at(g, t->copy_to), fake_task_at(g, t->copy_from), (size_t)t->copy_bytes);
+        return;
+    }
+    if (t->kind == WEFT_CUDA_SWITCHED) {
+        move_switched(g, reduction, t, v);
         return;
     }
     for (int i = 0; i < t->destinations + t->sources; i++)

@@ -41,9 +41,9 @@ void fake_post(const fake_launch *launch, uint32_t post0, uint32_t count)
 static void must_reach_views(const fake_launch *launch, const weft_cuda_task *t)
 {
     const weft_cuda_view *v = &launch->args.views[t->view0];
-    int count = t->destinations + (t->kind == WEFT_CUDA_REDUCE ? t->sources
-                                   : t->kind == WEFT_CUDA_GEMM ? 2
-                                                               : 1);
+    int count = t->destinations + (t->kind == WEFT_CUDA_GEMM   ? 2
+                                   : t->kind == WEFT_CUDA_COPY ? 1
+                                                               : t->sources);
     for (int i = 0; i < count; i++)
         must_reach(launch, fake_task_at(&launch->args, v[i].ptr),
                    i < t->destinations && t->flags & WEFT_CUDA_ADD);
@@ -96,6 +96,7 @@ static bool step_lane(fake_launch *launch, uint32_t index)
     stamp(launch, t->plan_task, 0);
     must_reach_views(launch, t);
     gpu.counts.maps += fake_task_bulk(launch->hopper, t);
+    gpu.counts.switched += t->kind == WEFT_CUDA_SWITCHED;
     if (launch->kind == COLLECTIVE)
         fake_task_move(&launch->args, launch->reduction, t);
     else

@@ -37,6 +37,43 @@ static void apart_rank(weft_group *group, void *argument)
     coll_end(&r);
 }
 
+/* `argument`: NULL, or a call of the driver that fails once: then the group has no multicast, and goes on. */
+static void switched_rank(weft_group *group, void *argument)
+{
+    coll_job j = {.op = WEFT_OP_ALL_REDUCE, .schedule = WEFT_SCHEDULE_PUSH, .count = 4099, .runs = 2};
+    weft_operands operands = {.size = sizeof(operands)};
+    weft_problem problem;
+    weft_plan *plan;
+    coll_rank r;
+
+    if (!coll_begin_on(group, weft_rank(group), &r)) {
+        coll_end(&r);
+        return;
+    }
+    if (!argument) {
+        coll_switched(&r);
+    } else {
+        weft_problem_init(&problem, WEFT_OP_ALL_REDUCE);
+        problem.schedule = WEFT_SCHEDULE_MULTIMEM;
+        problem.count = 100;
+        operands.send = operands.recv = r.memory[0];
+        CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_OK);
+        CHECK_INT(weft_barrier(group), WEFT_OK);
+        if (weft_rank(group) == 0)
+            fake_gpu_break(argument, 0);
+        CHECK_INT(weft_barrier(group), WEFT_OK);
+        CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_ERR_SYSTEM);
+        CHECK_HAS(weft_error(group), argument);
+        CHECK_INT(weft_barrier(group), WEFT_OK);
+        if (weft_rank(group) == 0)
+            fake_gpu_break(NULL, 0);
+        CHECK_INT(weft_barrier(group), WEFT_OK);
+        weft_plan_destroy(plan);
+        coll_try(&r, &j);
+    }
+    coll_end(&r);
+}
+
 /* Where peers cannot reach them, buffers may be others in every call: once programs are there for how they
  * are aligned, a call is a kernel: it neither copies on the stream nor makes anything. `argument` is the
  * driver's call for that. */
@@ -411,6 +448,14 @@ int main(void)
     ranks_run(3, graph_rank, NULL);
     ranks_run(2, asked_rank, NULL);
     fake_gpu_install(3, 16, true);
+    fake_gpu_multicast(true);
+    fake_gpu_take_counts();
+    ranks_run(3, switched_rank, NULL);
+    CHECK(fake_gpu_take_counts().switched > 0);
+    ranks_run(3, switched_rank, "cuMulticastCreate");
+    ranks_run(3, switched_rank, "cuMulticastAddDevice");
+    ranks_run(3, switched_rank, "cuMulticastBindAddr");
+    fake_gpu_multicast(false);
     ranks_run(3, anywhere_rank, "cuMemcpyAsync");
     ranks_run(3, anywhere_rank, "cuMemAllocAsync");
     fake_gpu_install(1, 16, true);

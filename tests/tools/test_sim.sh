@@ -65,7 +65,7 @@ done
 
 # Where the switch adds, weft's own kernels do not ask it to: a prediction by multimem says so, and what weft takes instead.
 ends "multimem" 0 "$weft" sim all_reduce --bytes 1M --dtype bf16 -n 8 --machine h100x8 >"$scratch/out"
-says out "weft's GPU backend does not use it yet; without it two_shot_packets is fastest"
+says out "weft's GPU backend takes it by its name only; else two_shot_packets is fastest"
 ends "multimem as json" 0 "$weft" sim all_reduce --bytes 1M --dtype bf16 -n 8 --machine h100x8 --json >"$scratch/out"
-says out '"weft_runs_it": false'
+says out '"auto_takes_it": false'
 [ $failures = 0 ]

@@ -237,6 +237,21 @@ static weft_cuda_meeting *find_meeting(const weft_plan *plan, const weft_operand
     return NULL;
 }
 
+/* The switch knows one place in the memory of all ranks. The same on all ranks, which have the same spots. */
+static weft_status meet_switch(weft_plan *plan, const weft_cuda_meeting *meeting)
+{
+    int world = plan->part.world;
+
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
+        for (int rank = 1; rank < world && is_touched(plan, role); rank++)
+            if (meeting->spots[role * world + rank].offset != meeting->spots[role * world].offset)
+                return weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
+                                      "operand %s of rank %d is another place of symmetric memory than rank "
+                                      "0's: multimem needs the same, push does not",
+                                      plan->part.operands[plan->operand_of_role[role]].name, rank);
+    return weft_cuda_multicast_cover(plan->group);
+}
+
 /* Every rank publishes where its operands are, or that it rejected them, and reads where the others' are. */
 static weft_status meet(weft_plan *plan, const weft_operands *operands, weft_cuda_meeting **held)
 {
@@ -288,6 +303,8 @@ static weft_status meet(weft_plan *plan, const weft_operands *operands, weft_cud
         meeting->beyond |= weft_session_record(x, rank)->beyond;
     if (staged && !meeting->beyond && !weft_cuda_plan_of(plan)->staging)
         status = weft_cuda_staging_take(plan);
+    if (status == WEFT_OK && plan->part.problem.schedule == WEFT_SCHEDULE_MULTIMEM)
+        status = meet_switch(plan, meeting);
     if (status != WEFT_OK) {
         free(meeting);
         return status;
@@ -382,6 +399,16 @@ static void fill_places(const weft_plan *plan, const weft_operands *operands,
     }
 }
 
+static int64_t to_switch(const weft_plan *plan)
+{
+    const weft_cuda_group *g = weft_cuda_of(plan->group);
+
+    if (plan->part.problem.schedule != WEFT_SCHEDULE_MULTIMEM || plan->part.world == 1)
+        return 0;
+    return (int64_t)(g->multicast.range.base -
+                     (CUdeviceptr)(uintptr_t)weft_cuda_heap_slot(&g->heap, plan->part.rank));
+}
+
 static weft_status lower(weft_plan *plan, const weft_operands *operands, const weft_cuda_meeting *meeting,
                          weft_cuda_executor *executor)
 {
@@ -421,6 +448,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                  .workspace = &weft_cuda_plan_of(plan)->workspace,
                                  .values = plan->part.problem.scales ? &brought : NULL,
                                  .wire = weft_cuda_wire_of(g),
+                                 .to_switch = to_switch(plan),
                                  .given = plan->loaded},
             controls, g->crews, &limits, executor, error);
     }

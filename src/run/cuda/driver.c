@@ -32,6 +32,9 @@ static void load(void)
     }
     WEFT_CUDA_CALLS(WEFT_CUDA_FIND)
 #undef WEFT_CUDA_FIND
+#define WEFT_CUDA_LOOK(name) *(void **)&library.calls.name = dlsym(handle, WEFT_CUDA_TEXT(name));
+    WEFT_CUDA_LATER_CALLS(WEFT_CUDA_LOOK)
+#undef WEFT_CUDA_LOOK
     library.ready = 1;
 }
 
@@ -147,10 +150,10 @@ static weft_status load_beside(const weft_cuda_driver *cu, CUmodule module, cons
 }
 
 /* Modules: for any GPU, the Hopper walkers, then these six, then products by themselves, those that send
- * their sums, grouped ones, those of stored weights, those of fp8, collectives by lines and through
- * channels, what stands for peers, and the walkers over an emulated link. */
+ * their sums, grouped ones, those of stored weights, those of fp8, collectives by lines, through channels and
+ * through the switch, what stands for peers, and the walkers over an emulated link. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 6, GROUPED = SPLITK + 4 };
-enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, LINK };
+enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, MULTIMEM, LINK };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 {
@@ -233,6 +236,22 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
         return status;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 5], weft_cuda_kernels_epilogue));
     return load_kernel(cu, device->modules[COLLECTIVES + 5], "weft_epilogue", 0, &device->epilogue, error);
+}
+
+static weft_status load_multimem(weft_cuda_device *device, weft_error_text *error)
+{
+    static const char *const names[WEFT_F64 + 1] = {
+        [WEFT_F32] = "weft_multimem_f32",   [WEFT_F16] = "weft_multimem_f16",
+        [WEFT_BF16] = "weft_multimem_bf16", [WEFT_I32] = "weft_multimem_i32",
+        [WEFT_I64] = "weft_multimem_i64",   [WEFT_F64] = "weft_multimem_f64",
+    };
+    const weft_cuda_driver *cu = device->cu;
+    weft_status status = WEFT_OK;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[MULTIMEM], weft_cuda_kernels_multimem));
+    for (int i = 0; i <= WEFT_F64 && status == WEFT_OK; i++)
+        if (names[i])
+            status = load_kernel(cu, device->modules[MULTIMEM], names[i], 0, &device->multimem[i], error);
+    return status;
 }
 
 weft_status weft_cuda_device_measures(weft_cuda_device *device, weft_error_text *error)
@@ -392,6 +411,8 @@ static weft_status read_device(int index, weft_cuda_device *device, weft_error_t
         cuDeviceGetAttribute(&device->multicast, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device->device));
     WEFT_CUDA_TRY(cuDeviceGetAttribute(
         &device->vmm_fd, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device->device));
+    device->multicast = device->multicast && cu->cuMulticastGetGranularity && cu->cuMulticastCreate &&
+                        cu->cuMulticastAddDevice && cu->cuMulticastBindAddr;
     device->l2_bytes = (size_t)l2;
     return WEFT_OK;
 }
@@ -426,6 +447,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         status = load_any(&opened, error);
     if (status == WEFT_OK)
         status = load_collectives(&opened, error);
+    if (status == WEFT_OK && opened.multicast)
+        status = load_multimem(&opened, error);
     if (status == WEFT_OK)
         status = load_moe(&opened, error);
     if (status == WEFT_OK && opened.hopper)

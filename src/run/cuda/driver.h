@@ -86,9 +86,17 @@
     X(cuEventElapsedTime)                                                                                    \
     X(cuTensorMapEncodeTiled)
 
+/* Of drivers from CUDA 12.1 on: NULL in others, which have no multicast then. */
+#define WEFT_CUDA_LATER_CALLS(X)                                                                             \
+    X(cuMulticastGetGranularity)                                                                             \
+    X(cuMulticastCreate)                                                                                     \
+    X(cuMulticastAddDevice)                                                                                  \
+    X(cuMulticastBindAddr)
+
 typedef struct weft_cuda_driver {
 #define WEFT_CUDA_MEMBER(name) __typeof__(&name) name;
     WEFT_CUDA_CALLS(WEFT_CUDA_MEMBER)
+    WEFT_CUDA_LATER_CALLS(WEFT_CUDA_MEMBER)
 #undef WEFT_CUDA_MEMBER
 } weft_cuda_driver;
 
@@ -126,7 +134,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[19 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
+    CUmodule modules[20 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
@@ -135,6 +143,7 @@ typedef struct weft_cuda_device {
     CUfunction collective[WEFT_FP8_E5M2 + 1],
         packets[WEFT_FP8_E5M2 + 1];                            /* by what is reduced; movement takes any */
     CUfunction lines[2][WEFT_FP8_E5M2 + 1];                    /* as packets; whole or not */
+    CUfunction multimem[WEFT_F64 + 1];                         /* what the switch reduces; else NULL */
     CUfunction lines_moved;                                    /* whole ones that nothing is made of */
     CUfunction channels;                                       /* counts and messages */
     CUfunction collective_link[WEFT_BF16 + 1];                 /* over an emulated link: for measurements */

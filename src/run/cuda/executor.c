@@ -24,6 +24,8 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
                                             : device->lines[executor->packets.whole_lines][problem->dtype];
     if (executor->kind == WEFT_CUDA_SUMS)
         return link ? device->sums_link : device->sums;
+    if (executor->kind == WEFT_CUDA_COLLECTIVE && executor->switched)
+        return device->multimem[problem->dtype];
     if (executor->kind == WEFT_CUDA_COLLECTIVE)
         return !link                         ? device->collective[problem->dtype]
                : problem->dtype <= WEFT_BF16 ? device->collective_link[problem->dtype]
@@ -142,10 +144,10 @@ static weft_status add_gate(const weft_plan_part *part, const weft_cuda_binding 
 static weft_status check_collective(const weft_plan_part *part, const weft_cuda_program *program,
                                     uint32_t lanes, weft_error_text *error)
 {
-    if (2 * part->world > WEFT_CUDA_COLLECTIVE_THREADS)
+    if (2 * part->world + 2 > WEFT_CUDA_COLLECTIVE_THREADS) /* two: of the switch */
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "collectives on GPUs are for at most %d ranks, not %d",
-                              WEFT_CUDA_COLLECTIVE_THREADS / 2, part->world);
+                              WEFT_CUDA_COLLECTIVE_THREADS / 2 - 1, part->world);
     if (program->private_signals + lanes + gate_signals(part) > WEFT_CUDA_PRIVATE_SIGNALS)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "the plan needs %u signals beside its own",
                               program->private_signals + lanes + gate_signals(part));
@@ -223,6 +225,7 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     if (status == WEFT_OK)
         status = weft_cuda_tables_make(device, &program, part, binding, controls, &made->args, &made->tables,
                                        error);
+    made->switched = binding->to_switch != 0;
     made->walk = pick_kernel(made, &part->problem, program.walker);
     if (status == WEFT_OK && made->args.link && !made->walk)
         status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,

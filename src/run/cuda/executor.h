@@ -38,6 +38,7 @@ typedef struct weft_cuda_executor {
     weft_cuda_kind kind;
     int32_t reduction;
     uint64_t *runs; /* COLLECTIVE, SUMS: how often each CTA has run, a signal's line apart */
+    bool switched;  /* COLLECTIVE: through the switch between GPUs */
     bool early;     /* of those: may come in while the kernel before it ends */
     weft_cuda_tables tables;
     weft_cuda_repitched repitched;

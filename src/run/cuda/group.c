@@ -254,7 +254,7 @@ weft_status weft_cuda_copy(weft_group *group, void *to, const void *from, size_t
 /* ---- attaching ------------------------------------------------------------------------------------ */
 
 typedef struct greeting {
-    int32_t status, crews, adds, library;
+    int32_t status, crews, adds, library, multicast;
     uint64_t process; /* the same for ranks of one process, and for no others */
     CUuuid uuid;
     uint64_t bytes, grain;
@@ -309,6 +309,7 @@ static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text 
     mine->grain = grain;
     mine->crews = g->device->crews;
     mine->library = weft_cublaslt_source() != NULL;
+    mine->multicast = g->device->multicast;
     return see_atomics(g, &mine->adds, error);
 }
 
@@ -320,7 +321,7 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
     bool together = true, adds = true;
 
     *bytes = *grain = 0;
-    g->library = g->whole = true;
+    g->library = g->whole = g->switched = true;
     g->crews = INT32_MAX;
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
         const greeting *theirs = weft_group_board(group, rank);
@@ -338,6 +339,7 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
                       memcmp(&theirs->uuid, &mine->uuid, sizeof(mine->uuid)) == 0;
         adds &= theirs->adds != 0;
         g->library &= theirs->library != 0;
+        g->switched &= theirs->multicast != 0;
         g->crews = theirs->crews / sharers < g->crews ? theirs->crews / sharers : g->crews;
         *bytes = theirs->bytes > *bytes ? theirs->bytes : *bytes;
         *grain = theirs->grain > *grain ? theirs->grain : *grain;
@@ -347,6 +349,7 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
                                   theirs->crews);
     }
     g->adds = together || adds;
+    g->switched &= g->whole && group->size > 1;
     return status;
 }
 
@@ -454,6 +457,7 @@ void weft_cuda_detach(weft_group *group)
             cu->cuStreamDestroy(g->stream);
         if (g->pinned)
             cu->cuMemFreeHost(g->pinned);
+        weft_cuda_heap_free(&g->multicast.range);
         weft_cuda_heap_free(&g->heap);
         weft_cuda_pop(g);
         weft_cuda_device_give(g->device);

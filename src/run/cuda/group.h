@@ -13,6 +13,7 @@
 
 #include "run/cuda/executor.h"
 #include "run/cuda/heap.h"
+#include "run/cuda/multicast.h"
 #include "run/program.h"
 #include "symm/heap.h"
 
@@ -22,11 +23,13 @@ typedef struct weft_cuda_group {
     weft_heap *offsets;
     size_t committed; /* bytes at the beginning of every slot that have memory */
     int crews;        /* that a rank may use; the least over all ranks */
-    bool whole;       /* every rank has a GPU to itself */
     bool adds;        /* bulk stores may add in any rank's memory */
+    bool whole;       /* every rank has a GPU to itself */
+    bool switched;    /* and the switch between them adds and spreads */
     bool library;     /* every rank has cuBLASLt */
     bool crowded;     /* other ranks of the group are threads of this process on the same GPU */
     CUstream stream;  /* the rank's own */
+    weft_cuda_multicast multicast;
     struct {
         char *block;           /* symmetric; NULL: too many ranks */
         int32_t stripes;       /* of a channel */

@@ -33,10 +33,16 @@ weft_status weft_cuda_heap_reserve(weft_cuda_device *device, int world, size_t b
     return WEFT_OK;
 }
 
-/* Maps `memory`; the mapping keeps it alive, so the handle is given back either way. */
-static weft_status map_piece(weft_cuda_heap *heap, weft_cuda_piece piece, CUmemGenericAllocationHandle memory,
-                             weft_error_text *error)
+static weft_cuda_piece piece_of(const weft_cuda_heap *heap, int rank, size_t offset, size_t bytes)
 {
+    return (weft_cuda_piece){heap->base + (size_t)rank * heap->stride + offset,
+                             weft_round_up_bytes(bytes, heap->grain)};
+}
+
+weft_status weft_cuda_heap_map(weft_cuda_heap *heap, int rank, size_t offset, size_t bytes,
+                               CUmemGenericAllocationHandle memory, weft_error_text *error)
+{
+    weft_cuda_piece piece = piece_of(heap, rank, offset, bytes);
     const weft_cuda_driver *cu = heap->device->cu;
     CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = heap->device->device},
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
@@ -60,12 +66,6 @@ static weft_status map_piece(weft_cuda_heap *heap, weft_cuda_piece piece, CUmemG
     return WEFT_OK;
 }
 
-static weft_cuda_piece piece_of(const weft_cuda_heap *heap, int rank, size_t offset, size_t bytes)
-{
-    return (weft_cuda_piece){heap->base + (size_t)rank * heap->stride + offset,
-                             weft_round_up_bytes(bytes, heap->grain)};
-}
-
 weft_status weft_cuda_heap_create(weft_cuda_heap *heap, int rank, size_t offset, size_t bytes, int *fd,
                                   weft_error_text *error)
 {
@@ -82,7 +82,7 @@ weft_status weft_cuda_heap_create(weft_cuda_heap *heap, int rank, size_t offset,
             return weft_cuda_check(cu, result, "cuMemExportToShareableHandle", error);
         }
     }
-    weft_status status = map_piece(heap, piece, memory, error);
+    weft_status status = weft_cuda_heap_map(heap, rank, offset, bytes, memory, error);
     if (status != WEFT_OK)
         return status;
     WEFT_CUDA_TRY(cuMemsetD8Async(piece.at, 0, piece.bytes, heap->device->uploads));
@@ -97,7 +97,7 @@ weft_status weft_cuda_heap_import(weft_cuda_heap *heap, int rank, size_t offset,
     CUmemGenericAllocationHandle memory;
     WEFT_CUDA_TRY(cuMemImportFromShareableHandle(&memory, (void *)(uintptr_t)fd,
                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    return map_piece(heap, piece_of(heap, rank, offset, bytes), memory, error);
+    return weft_cuda_heap_map(heap, rank, offset, bytes, memory, error);
 }
 
 void weft_cuda_heap_free(weft_cuda_heap *heap)

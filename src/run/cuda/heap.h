@@ -40,6 +40,10 @@ weft_status weft_cuda_heap_create(weft_cuda_heap *heap, int rank, size_t offset,
 weft_status weft_cuda_heap_import(weft_cuda_heap *heap, int rank, size_t offset, size_t bytes, int fd,
                                   weft_error_text *error);
 
+/* Maps `memory` at `offset` of a slot; the mapping keeps it alive, so the handle is given back either way. */
+weft_status weft_cuda_heap_map(weft_cuda_heap *heap, int rank, size_t offset, size_t bytes,
+                               CUmemGenericAllocationHandle memory, weft_error_text *error);
+
 void weft_cuda_heap_free(weft_cuda_heap *heap);
 
 static inline char *weft_cuda_heap_slot(const weft_cuda_heap *heap, int rank)

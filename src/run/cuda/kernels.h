@@ -24,5 +24,6 @@ WEFT_CUDA_EMBEDDED weft_cuda_kernels_collective[], weft_cuda_kernels_packets[], 
     weft_cuda_kernels_bf16_link[], weft_cuda_kernels_bf16_224_link[],
     weft_cuda_kernels_bf16_128_link[];                                              /* likewise */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_grouped[], weft_cuda_kernels_grouped_stored[]; /* Hopper */
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_multimem[]; /* GPUs with multicast, sm_90 on */
 
 #endif

@@ -510,6 +510,33 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
     return status;
 }
 
+/* The destination and the source of a REDUCE as the switch knows them: behind its addresses lie those of all
+ * ranks. */
+static weft_status add_switched(weft_lowering *low, const weft_task *task, weft_cuda_task *out)
+{
+    const weft_region *regions = weft_task_regions(low->part, task);
+    int begins[3] = {0, out->destinations, out->destinations + out->sources};
+    weft_status status = WEFT_OK;
+
+    for (int role = 0; role < 2 && status == WEFT_OK; role++) {
+        int own = begins[role];
+        weft_cuda_view view;
+
+        while (own < begins[role + 1] && regions[own].rank != low->part->rank)
+            own++;
+        if (begins[role + 1] - begins[role] != low->part->world || own == begins[role + 1])
+            return weft_error_set(low->error, WEFT_ERR_ARGUMENT,
+                                  "task %u of rank %d is not of all ranks: the switch reduces nothing else",
+                                  out->plan_task, low->part->rank);
+        view = view_of(low, regions + own);
+        view.ptr = (char *)view.ptr + low->binding->to_switch;
+        status = add_view(low, &view);
+    }
+    out->kind = WEFT_CUDA_SWITCHED;
+    out->sources = (uint16_t)(out->sources + 2);
+    return status;
+}
+
 weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cuda_task *out)
 {
     const weft_region *regions = weft_task_regions(low->part, task);
@@ -557,6 +584,8 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
     }
     if (wide)
         out->flags |= WEFT_CUDA_WIDE;
+    if (!copy && low->binding->to_switch && status == WEFT_OK)
+        status = add_switched(low, task, out);
     if (!copy && f32)
         out->flags |= WEFT_CUDA_WIDE_D;
     if (copy) {

@@ -97,13 +97,20 @@ static bool lanes_say_done(const weft_plan_part *part)
 /* Whether the kernels make such results at all. */
 static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p, weft_error_text *error)
 {
-    if (p->op == WEFT_OP_ALL_REDUCE && p->schedule == WEFT_SCHEDULE_MULTIMEM)
+    if (p->op == WEFT_OP_ALL_REDUCE && p->schedule == WEFT_SCHEDULE_MULTIMEM && !g->switched)
         return weft_error_set(
             error, WEFT_ERR_UNSUPPORTED,
-            "all_reduce by multimem on GPUs needs multicast in the fabric (%s): %s; push does the "
-            "same by plain stores",
-            "CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED",
-            g->device->multicast ? "this backend does not use it yet" : "there is none here");
+            "all_reduce by multimem needs a GPU for every rank and multicast between them "
+            "(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED), and %s; push does the same by plain stores",
+            g->device->multicast ? "here ranks share a GPU, or are one" : "there is none here");
+    if (p->op == WEFT_OP_ALL_REDUCE && p->schedule == WEFT_SCHEDULE_MULTIMEM &&
+        !weft_cuda_multicast_reduces(p->dtype, p->reduction))
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "the switch between GPUs does not reduce %s so: multimem adds floats and "
+            "integers of 32 and 64 bits, f16 and bf16, and of all but f32 and f64 takes the "
+            "least or greatest; push reduces anything",
+            weft_dtype_name(p->dtype));
     if (p->b_form == WEFT_B_PREPACKED)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "B packed by weft_pack is for CPU kernels; on GPUs give B as it is");
@@ -429,7 +436,9 @@ static weft_status open_plan(weft_plan *plan, weft_plan_part *given)
         status = make_events(plan);
     status = compare_outcomes(plan, status);
     basis = basis_of(group);
+    /* the switch knows no operand beyond symmetric memory: those are copied as a whole */
     if (!plan->loaded && weft_problem_can_be_staged(&plan->part.problem) &&
+        plan->part.problem.schedule != WEFT_SCHEDULE_MULTIMEM &&
         weft_cuda_chunks_pay(&basis, &plan->part.problem))
         plan->reached = plan->touched;
     if (status == WEFT_OK) {

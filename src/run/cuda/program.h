@@ -46,7 +46,8 @@ typedef struct weft_cuda_binding {
     const weft_operands *values;    /* NULL, or a run's: alpha and scales in device memory */
     weft_cuda_workspace *workspace; /* NULL, or the plan's, for cuBLASLt */
     weft_cuda_wire wire;
-    bool given; /* somebody else's plan: nothing is known of its copies but what the checker proves */
+    int64_t to_switch; /* 0, or how far from an own address the switch's is: REDUCE goes through it */
+    bool given;        /* somebody else's plan: nothing is known of its copies but what the checker proves */
 } weft_cuda_binding;
 
 typedef struct weft_cuda_map {

@@ -21,7 +21,9 @@ enum { WEFT_CUDA_ANY_SHARED_BYTES = WEFT_CUDA_ANY_STAGES * (128 + 256) * 32 * 2 
 
 enum { WEFT_CUDA_LINE_WORDS = 16 }; /* a signal has a line of 128 bytes to itself */
 
-enum { WEFT_CUDA_COPY, WEFT_CUDA_GEMM, WEFT_CUDA_REDUCE };
+/* SWITCHED: a REDUCE whose last two sources are its destination and its source as the switch between GPUs
+ * knows them (multicast.h). */
+enum { WEFT_CUDA_COPY, WEFT_CUDA_GEMM, WEFT_CUDA_REDUCE, WEFT_CUDA_SWITCHED };
 
 enum {
     WEFT_CUDA_EPILOGUE = 1 << 0, /* alpha, beta, bias, act */

@@ -352,7 +352,7 @@ static double bus_bytes(const weft_problem *problem, int world, int64_t bytes)
     return (problem->op == WEFT_OP_ALL_REDUCE ? 2 : 1) * share * (double)bytes;
 }
 
-/* Where the switch adds, and weft's kernels do not ask it to yet: what weft runs there instead. */
+/* Where the switch adds: it does so in an order of its own, so that weft's `auto` takes another. */
 static int show_instead(simulation *s, const weft_problem *problem, int64_t bytes)
 {
     weft_problem instead = *problem;
@@ -377,7 +377,7 @@ static int show_instead(simulation *s, const weft_problem *problem, int64_t byte
         }
     }
     report_note(&s->report,
-                "  %lld bytes by multimem: weft's GPU backend does not use it yet; without it %s is fastest, "
+                "  %lld bytes by multimem: weft's GPU backend takes it by its name only; else %s is fastest, "
                 "%.1f µs",
                 (long long)bytes, weft_schedule_name(problem->op, best), least);
     return 0;
@@ -426,7 +426,7 @@ static int show_collective(simulation *s, int64_t bytes)
         report_real(r, "network_limit_us", limits.network_us > 0 ? limits.network_us : NAN);
         report_real(r, "node_limit_us", limits.node_us > 0 ? limits.node_us : NAN);
         report_real(r, "busbw_gbs", bus_bytes(&problem, s->world, bytes) / result.us * 1e-3);
-        report_bool(r, "weft_runs_it",
+        report_bool(r, "auto_takes_it",
                     s->machine.kind != WEFT_MACHINE_GPU || list[i] != WEFT_SCHEDULE_MULTIMEM);
         sim_add_trust(s, &problem);
         add_bound(s, &result);
