@@ -424,7 +424,7 @@ static void test_tiles_of_the_library(void)
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
         CHECK(cost_of_tile(lists[i].other, lists[i].m, lists[i].n, lists[i].k) <
               0.95 * cost_of_tile(lists[i].first, lists[i].m, lists[i].n, lists[i].k));
-    /* a product takes longer by more tiles, and not by more of one */
+    /* a product takes longer by more tiles, and by what tiles have beyond it, not by more of one */
     for (size_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++) {
         int64_t m = 11 * tiles[i].down, n = 12 * tiles[i].across;
         double one = cost_of_tile(tiles[i].number, m, n, 1 << 20);
@@ -432,6 +432,7 @@ static void test_tiles_of_the_library(void)
         CHECK(cost_of_tile(tiles[i].number, m + 1, n, 1 << 20) > 1.05 * one);
         CHECK(cost_of_tile(tiles[i].number, m, n + 1, 1 << 20) > 1.05 * one);
         CHECK(cost_of_tile(tiles[i].number, m - 1, n - 1, 1 << 20) > 0.99 * one);
+        CHECK(cost_of_tile(tiles[i].number, m, n - tiles[i].across / 2, 1 << 20) > 1.005 * one);
     }
     CHECK(cost_of_tile(CUBLASLT_MATMUL_TILE_UNDEFINED, 128, 128, 128) == 0);
     CHECK(cost_of_tile(CUBLASLT_MATMUL_TILE_768x64, 128, 128, 128) == 0);
@@ -446,9 +447,10 @@ static void test_who_makes_a_product(void)
         int library, without; /* without: cuBLASLt is not there */
     } cases[] = {{1, 8192, 8192, 3, 3},    {128, 7168, 8192, 1, 3},  {1024, 1024, 1024, 1, 3},
                  {4096, 4096, 4096, 1, 2}, {5000, 5000, 5000, 1, 2}, {4096, 1792, 4096, 2, 2},
-                 {2048, 3584, 4096, 2, 2}, {56, 1280, 3584, 3, 3},   {192, 2112, 7168, 3, 3},
+                 {2048, 3584, 4096, 2, 2}, {56, 1280, 3584, 3, 3},   {192, 2112, 7168, 1, 3},
                  {128, 1024, 1024, 1, 3},  {2048, 2048, 2048, 1, 3}, {20, 3584, 3584, 3, 3},
-                 {20, 4096, 4096, 3, 3},   {200, 3584, 18944, 1, 3}};
+                 {20, 4096, 4096, 3, 3},   {200, 3584, 18944, 1, 3}, {192, 1792, 4096, 3, 3},
+                 {24, 2112, 7168, 3, 3},   {2048, 4608, 3584, 1, 2}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);

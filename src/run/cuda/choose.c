@@ -29,7 +29,8 @@ enum {
     SPLITK_ROWS = 8,      /* up to which the kernel for products by themselves is faster than cuBLASLt, */
     SPLITK_COLS = 96,     /* if no SM has twice as many of its tiles as another: so many columns to an SM */
     NARROW_COLS = 24,     /* to an SM, up to which it divides k better */
-    TWO_TILES_ROWS = 224, /* of up to so many rows where k is long; */
+    TWO_TILES_ROWS = 224, /* of up to so many rows where k is long, */
+    LONG_K = 6144,        /* but of more than one tile's not longer than this; */
     SMALL_COLS = 32,      /* and up to which it is faster */
     ONE_TILE_ROWS = 32,   /* with so many rows */
     SMALL_B = 16 << 20,   /* where B has no more elements than this */
@@ -91,7 +92,8 @@ static bool splitk_beats(const weft_problem *p, int sms)
 {
     int64_t columns = weft_divide_up(p->n, sms);
     bool few = p->m <= SPLITK_ROWS && columns <= SPLITK_COLS,
-         divided = p->m <= TWO_TILES_ROWS && columns <= NARROW_COLS && p->k >= 2 * p->n,
+         divided = p->m <= (p->k > LONG_K ? ONE_TILE_ROWS : TWO_TILES_ROWS) && columns <= NARROW_COLS &&
+                   p->k >= 2 * p->n,
          small = p->m <= ONE_TILE_ROWS && columns <= SMALL_COLS && p->n * p->k <= SMALL_B;
 
     return weft_splitk_makes(p, 1) && (few || divided || small);
@@ -99,8 +101,8 @@ static bool splitk_beats(const weft_problem *p, int sms)
 
 /*
  * Whether weft's own kernels beat cuBLASLt on aligned operands: without a walker, and where tiles of 224
- * columns, which cuBLASLt has not, fill rounds that those of 256 leave half empty, and lines begin on whole
- * sectors.
+ * columns, which cuBLASLt has not, fill rounds that those of 256 leave half empty and none is filled in part,
+ * and lines begin on whole sectors.
  */
 static bool own_wins(const weft_problem *p, int crews)
 {
@@ -111,7 +113,7 @@ static bool own_wins(const weft_problem *p, int crews)
         return false;
     return splitk_beats(p, CREW_CTAS * crews) ||
            (way.walker == WEFT_CUDA_PAIR_224 && way.chunk_k == 0 && p->m >= OWN_ROWS &&
-            p->n % WEFT_CUDA_TILE_K == 0 && p->k % WEFT_CUDA_TILE_K == 0);
+            p->n % weft_cuda_walkers[way.walker].tile_n == 0 && p->k % WEFT_CUDA_TILE_K == 0);
 }
 
 /* Whether a rank alone does without a walker: where half of their rows would be empty it was always faster,

@@ -9,20 +9,27 @@ enum { STEP = 64 /* of k */, LINE = 2 * STEP, LONG_SIDE = 448, OTHER_SIDE = 48, 
 
 /*
  * Nanoseconds, and bytes or products a nanosecond; all but the loads and the products of one SM are of the
- * whole GPU. Fitted to 3 000 algorithms for 385 products on an H200 of 132 SMs.
+ * whole GPU. Fitted to 5 000 algorithms for 640 products on H200s of 132 SMs, so that what is taken is near
+ * the fastest.
  */
-static const double LAUNCH = 2711, MEMORY = 4155, CACHE = 10270, MULTIPLIES = 3273, LOADS = 160;
-static const double STEP_LEAST = 88; /* whatever the tile */
-static const double SHARED = 0.54;   /* by how much each further CTA of a cluster spares L2 loads */
-static const double ENDS = 0.029;    /* for each of a tile's sums */
-static const double SPLIT = 1892;    /* where k is split, */
-static const double PART = 77;       /* for each part of it, */
-static const double SUMS = 2181;     /* and the sums of all parts */
-static const double OVERFULL = 1.32; /* long tiles of many sums */
-static const double NARROW = 1.24;   /* tiles of 32 columns */
+static const double LAUNCH = 2712, MEMORY = 4226, CACHE = 10440, MULTIPLIES = 3279, LOADS = 165;
+static const double STEP_LEAST = 71; /* whatever the tile */
+/* By how much each further CTA of a cluster spares L2 loads: of weights those below, of tokens those beside.
+ */
+static const double WEIGHTS_SHARED = 0.70, TOKENS_SHARED = 0.41;
+static const double ENDS = 0.032; /* for each of a tile's sums */
+static const double SPLIT = 1895; /* where k is split, */
+static const double PART = 39;    /* for each part of it, */
+static const double SUMS = 1888;  /* and the sums of all parts */
+/* Times all, by the part of D's columns and rows that clusters' tiles have beyond it: the copy engine takes
+ * longer for zeros than for data. */
+static const double BEYOND_ACROSS = 0.21, BEYOND_DOWN = 0.046;
+static const double OVERFULL = 1.38;                    /* long tiles of many sums */
+static const double NARROW = 1.29;                      /* tiles of 32 columns, */
+static const double UNEVEN = 1.07;                      /* of 96 and of 160 */
 static const double CACHED = 29.6e6, CACHED_BLUR = 4e6; /* bytes that stay in L2, no sharp line */
 /* By an algorithm's custom option, whose two bits here cuBLASLt does not explain. */
-static const double OPTIONS[2][2] = {{1.02, 1}, {1.09, 1.05}};
+static const double OPTIONS[2][2] = {{0.952, 1}, {1.066, 1.03}};
 
 typedef struct sides {
     int across, down; /* columns and rows of D */
@@ -109,6 +116,12 @@ static double largest(double x, double y, double z)
     return pow(pow(x, 6) + pow(y, 6) + pow(z, 6), 1.0 / 6);
 }
 
+/* How much longer it takes where tiles reach beyond D: `tiled` columns or rows, of which it has `extent`. */
+static double beyond(double each, int64_t tiled, int64_t extent)
+{
+    return 1 + each * fmin(1, (double)(tiled - extent) / (double)extent);
+}
+
 double weft_cublaslt_cost(const weft_cublaslt *lt, const cublasLtMatmulAlgo_t *algorithm, int64_t m,
                           int64_t n, int64_t k, int sms)
 {
@@ -117,16 +130,17 @@ double weft_cublaslt_cost(const weft_cublaslt *lt, const cublasLtMatmulAlgo_t *a
               cluster_of(number_of(lt, algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t)));
     uint32_t option = number_of(lt, algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, sizeof(uint32_t));
     int64_t asked = number_of(lt, algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(uint32_t)),
-            parts = asked > 1 && asked <= PARTS_MOST ? asked : 1, ctas, steps;
+            parts = asked > 1 && asked <= PARTS_MOST ? asked : 1, across, down, ctas, steps;
     double sums = (double)tile.across * tile.down, fetched, step, bytes, far, ns;
 
     if (!tile.across)
         return 0;
-    ctas = weft_round_up(weft_divide_up(n, tile.across), cluster.across) *
-           weft_round_up(weft_divide_up(m, tile.down), cluster.down) * parts;
+    across = weft_round_up(weft_divide_up(n, tile.across), cluster.across);
+    down = weft_round_up(weft_divide_up(m, tile.down), cluster.down);
+    ctas = across * down * parts;
     steps = weft_divide_up(weft_divide_up(k, STEP), parts);
-    fetched =
-        tile.across / (1 + SHARED * (cluster.down - 1)) + tile.down / (1 + SHARED * (cluster.across - 1));
+    fetched = tile.across / (1 + WEIGHTS_SHARED * (cluster.down - 1)) +
+              tile.down / (1 + TOKENS_SHARED * (cluster.across - 1));
     step = largest(sums * STEP / MULTIPLIES, (double)(tile.across + tile.down) * LINE / LOADS, STEP_LEAST);
     bytes = 2 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
     far = 1 / (1 + exp(-(bytes - CACHED) / CACHED_BLUR));
@@ -139,5 +153,8 @@ double weft_cublaslt_cost(const weft_cublaslt *lt, const cublasLtMatmulAlgo_t *a
         ns *= OVERFULL;
     if (tile.across == 32)
         ns *= NARROW;
+    if (tile.across == 96 || tile.across == 160)
+        ns *= UNEVEN;
+    ns *= beyond(BEYOND_ACROSS, across * tile.across, n) * beyond(BEYOND_DOWN, down * tile.down, m);
     return ns * OPTIONS[option >> 2 & 1][option & 1];
 }
