@@ -44,6 +44,16 @@ static float sum_of(const weft_cuda_grouped *g, int e, int64_t row, int64_t col)
     return sum;
 }
 
+/* What the kernel does to bare sums, before the activation. */
+static float bare(const weft_cuda_grouped *g, int e, int64_t row, int64_t col)
+{
+    float sum = sum_of(g, e, row, col);
+
+    if (g->col_scale)
+        return g->alpha * g->col_scale[e * g->cols + col] * sum;
+    return g->gated ? g->alpha * sum : sum;
+}
+
 /* With scales and bias, before the activation. */
 static float scaled(const weft_cuda_grouped *g, int e, int64_t row, int64_t col)
 {
@@ -60,11 +70,12 @@ static void make_row(const weft_cuda_grouped *g, int e, int64_t row)
     int64_t width = g->gated ? 2 : 1;
 
     for (int64_t j = 0; j < g->cols / width; j++) {
-        float x = g->bare && !g->gated ? sum_of(g, e, row, j)
-                                       : weft_act_apply((weft_act)g->act, scaled(g, e, row, width * j));
+        float x = g->bare ? bare(g, e, row, width * j) : scaled(g, e, row, width * j);
 
+        if (!g->bare || g->gated)
+            x = weft_act_apply((weft_act)g->act, x);
         if (g->gated)
-            x *= scaled(g, e, row, 2 * j + 1);
+            x *= g->bare ? bare(g, e, row, 2 * j + 1) : scaled(g, e, row, 2 * j + 1);
         weft_element_set((weft_dtype)g->d_dtype, g->d, (size_t)(row * g->ldd + j), x);
     }
 }

@@ -26,8 +26,8 @@ typedef struct grouped_case {
     weft_dtype dtype, b_dtype, d_dtype;
     weft_act act;
     int experts;
-    int64_t n, k, rows_most; /* of an expert */
-    bool transb, bias, scales, gaps, odd_d;
+    int64_t n, k, rows_most;                         /* of an expert */
+    bool transb, bias, scales, factors, gaps, odd_d; /* scales: of rows and columns; factors: of columns */
     uint64_t seed;
 } grouped_case;
 
@@ -110,7 +110,7 @@ static inline void grouped_make(grouped_rank *r, const grouped_case *c, grouped_
     g.ldb = ldb;
     g.ldd = ldd;
     g.stride_b = stride;
-    g.alpha = c->scales ? 0.5f : 1;
+    g.alpha = c->scales || (c->factors && c->act) ? 0.5f : 1;
     g.act = c->act;
     *p = (grouped_pair){.cpu = g, .gpu = g};
     p->host[0] = grouped_random(c->dtype, rows * lda, &seed);
@@ -137,6 +137,8 @@ static inline void grouped_make(grouped_rank *r, const grouped_case *c, grouped_
     if (c->scales) {
         p->cpu.row_scale = p->host[4];
         p->gpu.row_scale = grouped_up(r, p->host[4], (size_t)rows * sizeof(float));
+    }
+    if (c->scales || c->factors) {
         p->cpu.col_scale = p->host[5];
         p->gpu.col_scale = grouped_up(r, p->host[5], experts * (size_t)n * sizeof(float));
     }
@@ -175,12 +177,12 @@ static inline void grouped_run(grouped_rank *r, const grouped_case *c)
     bool same = grouped_same(r, &p);
     CHECK(same);
     if (!same)
-        fprintf(
-            stderr,
-            "  experts %d n %lld k %lld %s x %s -> %s act %d transb %d bias %d scales %d gaps %d odd %d\n",
-            c->experts, (long long)c->n, (long long)c->k, weft_dtype_name(c->dtype),
-            weft_dtype_name(c->b_dtype), weft_dtype_name(c->d_dtype), (int)c->act, c->transb, c->bias,
-            c->scales, c->gaps, c->odd_d);
+        fprintf(stderr,
+                "  experts %d n %lld k %lld %s x %s -> %s act %d transb %d bias %d scales %d factors %d gaps "
+                "%d odd %d\n",
+                c->experts, (long long)c->n, (long long)c->k, weft_dtype_name(c->dtype),
+                weft_dtype_name(c->b_dtype), weft_dtype_name(c->d_dtype), (int)c->act, c->transb, c->bias,
+                c->scales, c->factors, c->gaps, c->odd_d);
     grouped_free(&p);
 }
 
@@ -207,6 +209,7 @@ static inline void grouped_cases(grouped_rank *r, int count, int experts, int64_
                           .transb = stored || flags & 1,
                           .bias = (flags >> 1 & 3) == 0,
                           .scales = (flags >> 3 & 3) == 0,
+                          .factors = flags >> 11 & 1,
                           .gaps = flags >> 5 & 1,
                           .odd_d = (flags >> 6 & 3) == 0,
                           .seed = flags};
@@ -217,8 +220,16 @@ static inline void grouped_cases(grouped_rank *r, int count, int experts, int64_
 
 static inline void grouped_errors(grouped_rank *r)
 {
-    grouped_case c = {WEFT_BF16, WEFT_BF16, WEFT_BF16, WEFT_ACT_NONE, 3,     16,    24,
-                      9,         true,      false,     false,         false, false, 5};
+    grouped_case c = {.dtype = WEFT_BF16,
+                      .b_dtype = WEFT_BF16,
+                      .d_dtype = WEFT_BF16,
+                      .act = WEFT_ACT_NONE,
+                      .experts = 3,
+                      .n = 16,
+                      .k = 24,
+                      .rows_most = 9,
+                      .transb = true,
+                      .seed = 5};
     weft_grouped_args g;
     grouped_pair p;
 

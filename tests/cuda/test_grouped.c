@@ -6,8 +6,15 @@
 /* In the order of a stream, captured, and replayed with other rows. */
 static void test_graph(grouped_rank *r, const weft_cuda_driver *cu)
 {
-    grouped_case c = {WEFT_F16, WEFT_F16, WEFT_F16, WEFT_ACT_NONE, 5,     24,    40,
-                      20,       true,     false,    false,         false, false, 12};
+    grouped_case c = {.dtype = WEFT_F16,
+                      .b_dtype = WEFT_F16,
+                      .d_dtype = WEFT_F16,
+                      .experts = 5,
+                      .n = 24,
+                      .k = 40,
+                      .rows_most = 20,
+                      .transb = true,
+                      .seed = 12};
     CUstream stream;
     CUgraph graph;
     CUgraphExec replay;
@@ -59,8 +66,15 @@ int main(void)
     fake_gpu_install(1, 4, false); /* no Hopper */
     CHECK_INT(weft_group_threads(1, &group), WEFT_OK);
     grouped_begin(group, 8 << 20, &r);
-    grouped_case c = {WEFT_F16, WEFT_F16, WEFT_F16, WEFT_ACT_NONE, 2,     8,     8,
-                      4,        true,     false,    false,         false, false, 1};
+    grouped_case c = {.dtype = WEFT_F16,
+                      .b_dtype = WEFT_F16,
+                      .d_dtype = WEFT_F16,
+                      .experts = 2,
+                      .n = 8,
+                      .k = 8,
+                      .rows_most = 4,
+                      .transb = true,
+                      .seed = 1};
     grouped_pair p;
     grouped_make(&r, &c, &p);
     CHECK_INT(weft_grouped_gemm(group, &p.gpu), WEFT_ERR_UNSUPPORTED);

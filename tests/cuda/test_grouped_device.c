@@ -16,7 +16,7 @@ static void exact_of(int world)
         grouped_cases(&r, 120, GROUPED_EXPERTS, 700, 600, 600);
         grouped_errors(&r);
     } else {
-        grouped_cases(&r, 12, 5, 300, 200, 70); /* for tools that slow everything down */
+        grouped_cases(&r, 12, 5, 300, 200, 200); /* for tools that slow everything down */
     }
     weft_group_free(group);
 }

@@ -9,6 +9,12 @@
 
 enum { WORD = 2 /* bytes of an element that is multiplied */, VECTOR = 16, LINE = 128 /* of a box */ };
 
+/* Whether B is of a type of its own: fp8. */
+static bool is_stored(const weft_grouped_args *a)
+{
+    return a->b_dtype != a->dtype;
+}
+
 static bool is_gated(weft_act act)
 {
     return act >= WEFT_ACT_RELU_GATED;
@@ -28,7 +34,7 @@ static weft_status check(const weft_cuda_device *device, const weft_grouped_args
             "%s",
             device->name);
     if ((a->dtype != WEFT_F16 && a->dtype != WEFT_BF16) || a->a_dtype != a->dtype ||
-        (a->b_dtype != a->dtype && !(weft_dtype_is_fp8(a->b_dtype) && a->transb)) ||
+        (is_stored(a) && !(weft_dtype_is_fp8(a->b_dtype) && a->transb)) ||
         (a->d_dtype != a->dtype && a->d_dtype != WEFT_F32))
         return weft_error_set(
             error, WEFT_ERR_UNSUPPORTED,
@@ -142,15 +148,15 @@ weft_status weft_cuda_grouped_prepare(const weft_cuda_device *device, const weft
     *launch = (weft_cuda_grouped_launch){.grouped = g};
     if (status != WEFT_OK || g.experts == 0 || g.rows == 0 || g.cols == 0)
         return status;
-    g.bare = !args->bias && !args->row_scale && !args->col_scale && args->d_dtype == args->dtype &&
-             (gated || (args->alpha == 1 && args->act == WEFT_ACT_NONE));
+    g.bare = !args->bias && !args->row_scale && (!args->col_scale || is_stored(args)) &&
+             args->d_dtype == args->dtype && (gated || (args->alpha == 1 && args->act == WEFT_ACT_NONE));
     g.aligned =
         (uintptr_t)args->d % VECTOR == 0 && args->ldd * (int64_t)weft_dtype_size(args->d_dtype) % VECTOR == 0;
     launch->grouped = g;
     launch->clusters = clusters_for(&g, clusters);
-    launch->kernel = args->b_dtype == args->dtype
-                         ? device->grouped[args->dtype == WEFT_F16][g.transb]
-                         : device->grouped_stored[args->dtype == WEFT_F16][args->b_dtype == WEFT_FP8_E5M2];
+    launch->kernel = is_stored(args)
+                         ? device->grouped_stored[args->dtype == WEFT_F16][args->b_dtype == WEFT_FP8_E5M2]
+                         : device->grouped[args->dtype == WEFT_F16][g.transb];
     return reads ? encode_maps(device->cu, &g, launch, error) : WEFT_OK;
 }
 

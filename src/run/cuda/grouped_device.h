@@ -31,7 +31,9 @@ typedef struct weft_cuda_grouped {
     uint32_t *counter; /* tiles handed out, clusters that found none left; 0 between launches */
     int32_t experts, k, transb;
     int32_t dtype, b_dtype, d_dtype, act, gated;
-    int32_t bare;    /* D is the sums, rounded, or their gated activation: nothing else is asked for */
+    /* D is the sums, rounded, or their gated activation: nothing else is asked for, of stored weights but
+     * factors of columns */
+    int32_t bare;
     int32_t aligned; /* D allows stores of 16 bytes */
     float alpha;
 } weft_cuda_grouped;

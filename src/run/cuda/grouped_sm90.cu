@@ -310,6 +310,15 @@ __device__ void produce(const weft_cuda_grouped &g, const TensorMap &b_map, cons
     }
 }
 
+/* The thread's place in its warpgroup, read anew: what follows from it is then made where it is used, and
+ * does not take registers that the sums of the widest tiles need. */
+__device__ __forceinline__ int group_thread()
+{
+    uint32_t thread = threadIdx.x;
+    asm volatile("" : "+r"(thread));
+    return (int)(thread % 128);
+}
+
 /* ---- sums ---------------------------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void matrices_store_turned(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
@@ -350,7 +359,7 @@ __device__ __forceinline__ void store_bare(const weft_cuda_grouped &g, const Til
                                            int col, uint32_t staging, uint32_t consumer)
 {
     constexpr int WIDTH = 2 * SUMS, CHUNK = WIDTH < 64 ? WIDTH : 64;
-    int thread = threadIdx.x % 128, lane = thread % 32, part = thread / 32 * 2 + (lane / 8 & 1);
+    int thread = group_thread(), lane = thread % 32, part = thread / 32 * 2 + (lane / 8 & 1);
 #pragma unroll 1
     for (int c = 0; c < t.rows; c += CHUNK) {
         group_sync(consumer); /* the chunk before has been read */
@@ -386,10 +395,10 @@ __device__ __forceinline__ void store_bare(const weft_cuda_grouped &g, const Til
  */
 template <int DTYPE, int SUMS>
 __device__ __forceinline__ void store_gated(const weft_cuda_grouped &g, const Tile &t, float (&d)[SUMS],
-                                            int col, uint32_t staging, uint32_t consumer)
+                                            float alpha, int col, uint32_t staging, uint32_t consumer)
 {
     constexpr int WIDTH = 2 * SUMS, CHUNK = WIDTH < 64 ? WIDTH : 64, PITCH = 80;
-    int thread = threadIdx.x % 128, lane = thread % 32, odd = lane >> 2 & 1;
+    int thread = group_thread(), lane = thread % 32, odd = lane >> 2 & 1;
     int64_t cols = g.cols / 2;
     uint32_t spot = staging + (lane % 4 * 2 + odd) * PITCH + (thread / 32 * 8 + lane / 8) * 2;
 #pragma unroll 1
@@ -397,8 +406,8 @@ __device__ __forceinline__ void store_gated(const weft_cuda_grouped &g, const Ti
         group_sync(consumer); /* the chunk before has been read */
 #pragma unroll
         for (int i = 0; i < CHUNK / 4; i++) {
-            float mine = g.alpha * (odd ? d[2 * i + 1] : d[2 * i]);
-            float other = __shfl_xor_sync(~0u, g.alpha * (odd ? d[2 * i] : d[2 * i + 1]), 4);
+            float mine = alpha * (odd ? d[2 * i + 1] : d[2 * i]);
+            float other = __shfl_xor_sync(~0u, alpha * (odd ? d[2 * i] : d[2 * i + 1]), 4);
             float x = activate(odd ? other : mine, g.act) * (odd ? mine : other);
             asm volatile("st.shared.u16 [%0], %1;" ::"r"(spot + (i >> 1) * (8 * PITCH) + (i & 1) * 8),
                          "h"(narrow(x, DTYPE))
@@ -476,7 +485,7 @@ __device__ __forceinline__ void store_finished(const weft_cuda_grouped &g, const
                                                int col, uint32_t staging, uint32_t consumer)
 {
     constexpr int WIDTH = 2 * SUMS, CHUNK = WIDTH < 32 ? WIDTH : 32;
-    int thread = threadIdx.x % 128, n = thread / 32 * 16 + thread % 32 / 4, m = thread % 4 * 2;
+    int thread = group_thread(), n = thread / 32 * 16 + thread % 32 / 4, m = thread % 4 * 2;
     auto spot = [&](int row, int column) {
         return staging + 4 * (row * GROUP_COLS + (column ^ (row >> 1 & 3) << 3));
     };
@@ -537,11 +546,10 @@ template <bool BF16, Stored B> __device__ __forceinline__ uint32_t convert_pair(
 }
 
 /* 64 x 64 of the weights in a box, from the `half`th 64 of k on, as wgmma_held wants them. `row`: of the
- * thread's first row and k, which lies in a swizzled line of 128 bytes. */
+ * thread's first row and k, which lies in a line of 128 bytes, swizzled by `turn`. */
 template <bool BF16, Stored B>
-__device__ __forceinline__ void convert_block(uint32_t (&a)[16], uint32_t row, int half)
+__device__ __forceinline__ void convert_block(uint32_t (&a)[16], uint32_t row, uint32_t turn, int half)
 {
-    uint32_t turn = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int kk = 0; kk < 4; kk++) {
         uint32_t at = row + (((half * 4 + kk) ^ turn) << 4);
@@ -552,73 +560,112 @@ __device__ __forceinline__ void convert_block(uint32_t (&a)[16], uint32_t row, i
 }
 
 /* The sums of one warpgroup's part of a tile: 64 columns of N rows. */
-template <bool BF16, bool TRANS_B, Stored B, int N>
+template <bool BF16, bool TRANS_B, int N>
 __device__ __forceinline__ void sum_tile(const weft_cuda_grouped &g, float (&d)[N / 2], uint32_t smem,
                                          uint32_t consumer, Ring &ring)
 {
-    constexpr int BLOCKS = blocks_of<B>(N);
-    constexpr uint32_t WEIGHTS_BYTES = BLOCKS / BOX_BLOCKS<B> * BOX_BYTES;
-    int thread = threadIdx.x % 128, lane = thread % 32,
-        steps = (g.k + TILE_K * BLOCKS - 1) / (TILE_K * BLOCKS);
-    /* who gives a stage back, to both CTAs' producers: of what a warp has read itself, each warp */
-    bool gives = (B == WHOLE ? thread : lane) < CTAS;
-    uint32_t last = 0, held[2][16];
-    if (steps == 0) {
-#pragma unroll
-        for (int j = 0; j < N / 2; j++)
-            d[j] = 0;
-    }
+    constexpr int BLOCKS = blocks_of<WHOLE>(N);
+    int thread = group_thread(), steps = (g.k + TILE_K * BLOCKS - 1) / (TILE_K * BLOCKS);
+    uint32_t last = 0;
     for (int s = 0; s < steps; s++) {
         uint32_t at = smem + ring.stage * STAGE_BYTES, mine = at + consumer * (BOX_BYTES / 2);
         bar_wait(smem + Layout::full + 8 * ring.stage, ring.phase);
-        if constexpr (B == WHOLE)
-            wgmma_begin();
+        wgmma_begin();
 #pragma unroll
-        for (int block = 0; block < BLOCKS; block++) {
-            uint64_t b = operand(at + WEIGHTS_BYTES + block * (N * 2 * TILE_K), 8192, 1024);
-            uint32_t weights = mine + block / BOX_BLOCKS<B> * BOX_BYTES;
-            if constexpr (B == WHOLE) {
-                multiply_block<BF16, TRANS_B>(d, weights, b, s | block);
-            } else {
-                uint32_t row = weights + (thread / 32 * 16 + lane / 4) * 128 + lane % 4 * 2;
-                convert_block<BF16, B>(held[block % 2], row, block % 2);
-                wgmma_begin();
-#pragma unroll
-                for (int kk = 0; kk < 4; kk++)
-                    wgmma_held<BF16>(d, held[block % 2] + 4 * kk, b + kk * (32 >> 4), s | block | kk);
-                wgmma_commit();
-                wgmma_wait<1>(); /* what the block before was held in is free */
-                if (block == 0 && s && gives)
-                    bar_arrive_at(last, lane);
-            }
-        }
-        if constexpr (B == WHOLE) {
-            wgmma_commit();
-            if (s) { /* the step before has been read */
-                wgmma_wait<1>();
-                if (gives)
-                    bar_arrive_at(last, lane);
-            }
+        for (int block = 0; block < BLOCKS; block++)
+            multiply_block<BF16, TRANS_B>(
+                d, mine + block * BOX_BYTES,
+                operand(at + BLOCKS * BOX_BYTES + block * (N * 2 * TILE_K), 8192, 1024), s | block);
+        wgmma_commit();
+        if (s) { /* the step before has been read */
+            wgmma_wait<1>();
+            if (thread < CTAS)
+                bar_arrive_at(last, thread);
         }
         last = smem + Layout::empty + 8 * ring.stage;
         ring.next();
     }
     wgmma_wait<0>();
-    if (steps && gives)
+    if (steps && thread < CTAS)
+        bar_arrive_at(last, thread);
+}
+
+/* The same of weights that are stored: two blocks of 64 in k are held, of which one is converted while the
+ * other is multiplied. */
+template <bool BF16, Stored B, int N>
+__device__ __forceinline__ void sum_tile_stored(const weft_cuda_grouped &g, float (&d)[N / 2], uint32_t smem,
+                                                uint32_t consumer, Ring &ring)
+{
+    constexpr int BLOCKS = blocks_of<B>(N);
+    int thread = group_thread(), lane = thread % 32, steps = (g.k + TILE_K * BLOCKS - 1) / (TILE_K * BLOCKS);
+    uint32_t last = 0, held[2][16], row = (thread / 32 * 16 + lane / 4) * 128 + lane % 4 * 2;
+    for (int s = 0; s < steps; s++) {
+        uint32_t at = smem + ring.stage * STAGE_BYTES, mine = at + consumer * (BOX_BYTES / 2) + row;
+        bar_wait(smem + Layout::full + 8 * ring.stage, ring.phase);
+#pragma unroll
+        for (int block = 0; block < BLOCKS; block++) {
+            uint64_t b = operand(at + BLOCKS / 2 * BOX_BYTES + block * (N * 2 * TILE_K), 8192, 1024);
+            convert_block<BF16, B>(held[block % 2], mine + block / 2 * BOX_BYTES, (uint32_t)lane / 4,
+                                   block % 2);
+            wgmma_begin();
+#pragma unroll
+            for (int kk = 0; kk < 4; kk++)
+                wgmma_held<BF16>(d, held[block % 2] + 4 * kk, b + kk * (32 >> 4), s | block | kk);
+            wgmma_commit();
+            wgmma_wait<1>();                    /* what the block before was held in is free */
+            if (block == 0 && s && lane < CTAS) /* every warp, of what it has read itself */
+                bar_arrive_at(last, lane);
+        }
+        last = smem + Layout::empty + 8 * ring.stage;
+        ring.next();
+    }
+    wgmma_wait<0>();
+    if (steps && lane < CTAS)
         bar_arrive_at(last, lane);
+}
+
+/* The sums times the factors of their columns: a thread has two. */
+template <int SUMS>
+__device__ __forceinline__ void scale_columns(const weft_cuda_grouped &g, const Tile &t, float (&d)[SUMS],
+                                              int col)
+{
+    int thread = group_thread(), column = col + thread / 32 * 16 + thread % 32 / 4;
+    float factor[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        factor[i] =
+            column + 8 * i < g.cols ? g.alpha * g.col_scale[(int64_t)t.expert * g.cols + column + 8 * i] : 0;
+#pragma unroll
+    for (int i = 0; i < SUMS; i++)
+        d[i] *= factor[i / 2 % 2];
 }
 
 template <bool BF16, bool TRANS_B, Stored B, int N>
 __device__ __forceinline__ void make_tile(const weft_cuda_grouped &g, const Tile &t, uint32_t smem,
                                           uint32_t rank, uint32_t consumer, Ring &ring)
 {
-    float d[N / 2];
-    sum_tile<BF16, TRANS_B, B, N>(g, d, smem, consumer, ring);
-    int col = t.col + (int)rank * CTA_COLS + (int)consumer * GROUP_COLS;
-    uint32_t staging = smem + Layout::staging + consumer * STAGING_BYTES;
     constexpr int NARROW = BF16 ? DTYPE_BF16 : DTYPE_F16;
+    int col = t.col + (int)rank * CTA_COLS + (int)consumer * GROUP_COLS;
+    asm volatile("" : "+r"(smem)); /* as group_thread */
+    uint32_t staging = smem + Layout::staging + consumer * STAGING_BYTES;
+    float d[N / 2], alpha = g.alpha;
+    if (g.k == 0) {
+#pragma unroll
+        for (int i = 0; i < N / 2; i++)
+            d[i] = 0;
+    }
+    if constexpr (B == WHOLE)
+        sum_tile<BF16, TRANS_B, N>(g, d, smem, consumer, ring);
+    else
+        sum_tile_stored<BF16, B, N>(g, d, smem, consumer, ring);
+    if constexpr (B != WHOLE) {
+        if (g.bare && g.col_scale) {
+            scale_columns(g, t, d, col);
+            alpha = 1;
+        }
+    }
     if (g.bare && g.gated)
-        store_gated<NARROW>(g, t, d, col, staging, consumer);
+        store_gated<NARROW>(g, t, d, alpha, col, staging, consumer);
     else if (g.bare)
         store_bare<NARROW>(g, t, d, col, staging, consumer);
     else
@@ -669,7 +716,7 @@ __device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const Tenso
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
             bar_init(smem + Layout::full + 8 * s, 1);
-            bar_init(smem + Layout::empty + 8 * s, (B == WHOLE ? 2 : 8) * CTAS); /* sum_tile: who gives */
+            bar_init(smem + Layout::empty + 8 * s, (B == WHOLE ? 2 : 8) * CTAS); /* groups, or their warps */
         }
         bar_init(smem + Layout::taken, 1);
         bar_init(smem + Layout::read, READERS * CTAS);
