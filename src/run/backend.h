@@ -18,7 +18,8 @@ typedef struct weft_backend {
     /* One line for people: what was found here, or why the backend cannot be used. */
     void (*describe)(char *text, size_t bytes);
 
-    /* Collective: puts the group on `device`; the same outcome on every rank. NULL: where groups begin. */
+    /* Collective: puts the group on `device`; the same outcome on every rank, WEFT_ERR_UNSUPPORTED where this
+     * backend finds none, and the next is asked. NULL: where groups begin. */
     weft_status (*attach)(weft_group *group, int device);
     /* Before the group goes, without waiting for anybody. */
     void (*detach)(weft_group *group);
@@ -86,7 +87,8 @@ typedef struct weft_backend {
 /* The backends of this build: the CPU, then others; NULL beyond the last. */
 const weft_backend *weft_backend_at(int index);
 
-/* Collective: puts the group on the first backend that has devices. */
+/* Collective: puts the group on the first backend that has devices here; where none has, what the last one
+ * says. */
 weft_status weft_backend_attach(weft_group *group, int device);
 
 /* What the group's plans run on. */

@@ -33,6 +33,7 @@ typedef struct place {
 
 typedef struct weft_symm {
     weft_heap *heaps[WEFT_ZONES];
+    const char *where; /* the lent one's memory is */
     uint64_t opened[WEFT_ZONES], own_bytes;
     unsigned char *met;
     uint32_t *leases; /* numbers to use again; room for all that were made */
@@ -69,11 +70,12 @@ weft_heap *weft_symm_heap(const weft_group *group, int zone)
     return group->symm ? group->symm->heaps[zone] : NULL;
 }
 
-bool weft_symm_add_zone(weft_group *group, weft_heap *heap)
+bool weft_symm_lend_zone(weft_group *group, weft_heap *heap, const char *where)
 {
     if (heap ? !symm_of(group) : !group->symm)
         return false;
-    group->symm->heaps[WEFT_ZONE_GPU] = heap;
+    group->symm->heaps[WEFT_ZONE_LENT] = heap;
+    group->symm->where = where;
     return true;
 }
 
@@ -113,7 +115,7 @@ void weft_symm_detach(weft_group *group)
 
     if (!symm)
         return;
-    for (int zone = 0; zone < WEFT_ZONE_GPU; zone++) {
+    for (int zone = 0; zone < WEFT_ZONE_LENT; zone++) {
         if (!symm->heaps[zone])
             continue;
         weft_group_member(group)->heap_used -= weft_heap_used(symm->heaps[zone]);
@@ -256,7 +258,7 @@ static uint64_t give_named(weft_group *group, const request *first)
     for (uint32_t i = 0; i < first->place_count; i++) {
         place at = first->places[i];
 
-        if (at.zone != WEFT_ZONE_GPU)
+        if (at.zone != WEFT_ZONE_LENT)
             bytes += weft_heap_size(group->symm->heaps[at.zone], at.offset);
         weft_symm_give(group, (int)at.zone, at.offset);
     }
@@ -318,12 +320,12 @@ static weft_status fail_room(weft_group *group, const weft_symm_ask *ask, int le
 {
     const weft_heap *heap = weft_symm_heap(group, ask->in[0].zone);
 
-    if (ask->in[0].zone == WEFT_ZONE_GPU)
+    if (ask->in[0].zone == WEFT_ZONE_LENT)
         return weft_error_set(
             &group->error, WEFT_ERR_MEMORY,
-            "weft_alloc of %llu bytes: the group has no room for them on each GPU; %llu bytes "
-            "are in use",
-            (unsigned long long)ask->bytes, (unsigned long long)(heap ? weft_heap_used(heap) : 0));
+            "weft_alloc of %llu bytes: the group has no room for them %s; %llu bytes are in use",
+            (unsigned long long)ask->bytes, group->symm->where,
+            (unsigned long long)(heap ? weft_heap_used(heap) : 0));
     if (ask->in[ask->zones - 1].bytes > left)
         return weft_error_set(&group->error, WEFT_ERR_MEMORY,
                               "weft_alloc of %llu bytes: rank %d has %llu of %llu bytes left; WEFT_HEAP sets "
@@ -362,8 +364,8 @@ weft_status weft_symm_find_room(weft_group *group, weft_symm_ask *ask)
         if (status != WEFT_OK)
             return status;
         left += ((const request *)weft_group_board(group, least))->left;
-        if (ask->in[0].zone == WEFT_ZONE_GPU)
-            left = UINT64_MAX; /* the driver says when there is no more */
+        if (ask->in[0].zone == WEFT_ZONE_LENT)
+            left = UINT64_MAX; /* who lends it says when there is no more */
         chosen = choose_zone(group, ask, left);
         if (chosen < 0 && (meeting == 0 || first->place_count))
             continue;

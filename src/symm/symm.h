@@ -26,8 +26,9 @@ enum {
     WEFT_MAILBOX_BEGIN = 1 << 20,
 };
 
-/* Where objects lie: in the slot, in its staggered part, on a GPU; the last is no heap. */
-enum { WEFT_ZONE_PLAIN, WEFT_ZONE_STAGGERED, WEFT_ZONE_GPU, WEFT_ZONES, WEFT_ZONE_OWN = WEFT_ZONES };
+/* Where objects lie: in the slot, in its staggered part, in memory that a backend brings, which has a budget
+ * of its own; the last is no heap. */
+enum { WEFT_ZONE_PLAIN, WEFT_ZONE_STAGGERED, WEFT_ZONE_LENT, WEFT_ZONES, WEFT_ZONE_OWN = WEFT_ZONES };
 
 /* Collective. The same offset on every rank, zeroed, its pages touched first by their owner. Exhaustion and
  * different sizes are the same error on every rank, and leave the heap and the group as they were. */
@@ -84,8 +85,9 @@ void weft_symm_settle(weft_group *group, int zone, uint64_t offset);
 /* The bytes of an object of this group that the rank has not let go of; 0: there is none. */
 uint64_t weft_symm_held(const weft_group *group, int zone, uint64_t offset);
 
-/* A heap of the caller's, as zone WEFT_ZONE_GPU; NULL takes it away. False without memory for it. */
-bool weft_symm_add_zone(weft_group *group, weft_heap *heap);
+/* A heap of a backend's, as zone WEFT_ZONE_LENT; NULL takes it away. False without memory for it. `where` its
+ * memory is, in sentences, lives as long: "on each GPU". */
+bool weft_symm_lend_zone(weft_group *group, weft_heap *heap, const char *where);
 
 /* Not collective: the memory may be taken again when every rank has done so. */
 weft_status weft_symm_free(weft_group *group, void *pointer);

@@ -175,7 +175,7 @@ weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, v
         .alignment = alignment,
         .left = UINT64_MAX,
         .zones = 1,
-        .in = {{WEFT_ZONE_GPU, rounded ? rounded : 256, alignment < 256 ? 256 : alignment}},
+        .in = {{WEFT_ZONE_LENT, rounded ? rounded : 256, alignment < 256 ? 256 : alignment}},
     };
     weft_status status = weft_symm_find_room(group, &ask);
 
@@ -193,7 +193,7 @@ weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, v
             clear(g, weft_cuda_heap_slot(&g->heap, group->rank) + ask.offset, ask.zone_bytes, &group->error));
     weft_cuda_pop(g);
     if (status != WEFT_OK) {
-        weft_symm_give(group, WEFT_ZONE_GPU, ask.offset);
+        weft_symm_give(group, WEFT_ZONE_LENT, ask.offset);
         return status;
     }
     *pointer = weft_cuda_heap_slot(&g->heap, group->rank) + ask.offset;
@@ -204,7 +204,7 @@ void weft_cuda_give(weft_group *group, void *pointer)
 {
     weft_cuda_group *g = weft_cuda_of(group);
 
-    weft_symm_give(group, WEFT_ZONE_GPU,
+    weft_symm_give(group, WEFT_ZONE_LENT,
                    (uint64_t)((char *)pointer - weft_cuda_heap_slot(&g->heap, group->rank)));
 }
 
@@ -215,12 +215,12 @@ weft_status weft_cuda_release(weft_group *group, void *pointer)
 
     if (!pointer || group->world->foreign)
         return WEFT_OK;
-    if (!weft_symm_held(group, WEFT_ZONE_GPU, offset))
+    if (!weft_symm_held(group, WEFT_ZONE_LENT, offset))
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_free: %p is not the beginning of an object of this group, or was freed",
                               pointer);
-    if (weft_symm_let_go(group, WEFT_ZONE_GPU, offset))
-        weft_symm_settle(group, WEFT_ZONE_GPU, offset);
+    if (weft_symm_let_go(group, WEFT_ZONE_LENT, offset))
+        weft_symm_settle(group, WEFT_ZONE_LENT, offset);
     return WEFT_OK;
 }
 
@@ -423,7 +423,7 @@ static weft_status build(weft_group *group, int index, bool *apart)
     status = weft_cuda_heap_reserve(g->device, group->size, bytes, grain, &g->heap, &group->error);
     if (status == WEFT_OK) {
         g->offsets = weft_heap_create(g->heap.stride);
-        if (!g->offsets || !weft_symm_add_zone(group, g->offsets))
+        if (!g->offsets || !weft_symm_lend_zone(group, g->offsets, "on each GPU"))
             status = weft_error_set(&group->error, WEFT_ERR_MEMORY, "no memory for the heap's bookkeeping");
     }
     status = weft_cuda_agree(group, WEFT_SYNC_GPU, status);
@@ -463,7 +463,7 @@ void weft_cuda_detach(weft_group *group)
         weft_cuda_device_give(g->device);
     }
     if (g->offsets) {
-        weft_symm_add_zone(group, NULL);
+        weft_symm_lend_zone(group, NULL, NULL);
         weft_heap_destroy(g->offsets);
     }
     free(g);
