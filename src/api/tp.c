@@ -18,6 +18,7 @@ static weft_status multiply(weft_group *group, weft_op op, weft_entry entry, con
     weft_operands given;
     weft_problem asked;
     float alpha = 2, beta = 1; /* where nobody here knows them */
+    bool away_alpha, away_beta;
     weft_plan *plan;
     weft_status status;
 
@@ -39,16 +40,18 @@ static weft_status multiply(weft_group *group, weft_op op, weft_entry entry, con
         return status;
     asked.op = op;
     /* values of the run: the plan knows only whether they do anything */
-    if (!is_away(group, given.alpha)) {
+    away_alpha = is_away(group, given.alpha);
+    away_beta = is_away(group, given.beta);
+    if (!away_alpha)
         alpha = given.alpha ? *given.alpha : asked.alpha;
-        given.alpha = &alpha;
-    }
-    if (!is_away(group, given.beta)) {
+    if (!away_beta)
         beta = given.beta ? *given.beta : asked.beta;
-        given.beta = &beta;
-    }
     asked.alpha = alpha == 1 ? 1 : 2;
     asked.beta = beta != 0;
+    if (!away_alpha)
+        given.alpha = alpha == asked.alpha ? NULL : &alpha;
+    if (!away_beta)
+        given.beta = beta == asked.beta ? NULL : &beta;
     status = weft_program_cached(session, &asked, &plan);
     if (status == WEFT_OK)
         status = weft_reach_fit(plan, &given, &plan);

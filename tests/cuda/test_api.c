@@ -87,6 +87,7 @@ static void plans_rank(weft_group *group, void *argument)
         p.m = 32 + i % 8;
         p.tuning.tile_m = p.tuning.tile_n = 8;
         p.tuning.workers = i % 2 ? 12 : 2;
+        p.act = i % 4 == 2 ? WEFT_ACT_SILU_GATED : WEFT_ACT_NONE;
         CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
         if (i % 2)
             CHECK_INT(weft_run(plan, &operands), WEFT_ERR_ARGUMENT); /* more lanes than fit: on all ranks */
@@ -104,6 +105,43 @@ static void plans_rank(weft_group *group, void *argument)
         CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_OK);
     }
     CHECK_INT(weft_run_wait(plan, WEFT_STREAM_OWN), WEFT_OK);
+    weft_plan_destroy(plan);
+}
+
+/* Products in one call: the plan of an alpha and a beta is that of others, wherever they lie. */
+static void values_rank(weft_group *group, void *argument)
+{
+    enum { ALPHA = BLOCK_BYTES / 4 }; /* behind the matrices */
+    weft_problem p = product(64, 64, 32);
+    const float values[] = {2, 3, 0.5f, -4};
+    uint16_t ones[8192], d;
+    weft_plan *plan = NULL;
+    float *block, beta = 1;
+    int plans = 0;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES + 64, 0, (void **)&block), WEFT_OK);
+    weft_operands operands = operands_in((char *)block);
+    for (int i = 0; i < 8192; i++)
+        weft_element_set(WEFT_BF16, ones, (size_t)i, 1);
+    CHECK_INT(weft_memcpy(group, block, ones, sizeof(ones)), WEFT_OK);
+    CHECK_INT(weft_memcpy(group, (char *)block + 16384, ones, sizeof(ones)), WEFT_OK);
+    for (int i = 0; i < 8; i++) {
+        p.alpha = i < 2 ? values[i] : 2;
+        operands.alpha = i < 2 ? NULL : i < 4 ? &values[i] : block + ALPHA;
+        CHECK_INT(weft_memcpy(group, block + ALPHA, &values[i % 4], sizeof(float)), WEFT_OK);
+        CHECK_INT(weft_ag_gemm(group, &p, &operands), WEFT_OK);
+        CHECK_INT(weft_memcpy(group, &d, operands.d, sizeof(d)), WEFT_OK);
+        CHECK(weft_element_get(WEFT_BF16, &d, 0) == 32 * (double)values[i % 4]);
+    }
+    for (const weft_plan *x = group->session->cached; x; x = x->next)
+        plans++;
+    CHECK_INT(plans, 1);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    operands.beta = &beta;
+    CHECK_INT(weft_run(plan, &operands), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(group), "made with beta = 0 and has no C");
     weft_plan_destroy(plan);
 }
 
@@ -483,6 +521,7 @@ int main(void)
     ranks_run(1, default_stream_rank, NULL);
     fake_gpu_install(1, 16, true);
     ranks_run(2, plans_rank, NULL);
+    ranks_run(2, values_rank, NULL);
     ranks_run(2, spare_rank, NULL);
     ranks_run(2, errors_rank, NULL);
     test_capture();

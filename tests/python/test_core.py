@@ -120,6 +120,9 @@ class Products(unittest.TestCase):
                 plan = weft.Plan(group, "gemm_ar", scales=128 if more else 1, **fields)
                 plan.run(a, b, out, alpha=np.array([2], "f4"), **scaled, **more)
                 np.testing.assert_array_equal(out.numpy(), 2 * group.size * rows[:, None] * product * cols)
+                plan = weft.Plan(group, "gemm_ar", scales=128 if more else 1, beta=1, **fields)
+                plan.run(a, b, out, c=out, beta=np.array([-1], "f4"), **scaled, **more)
+                np.testing.assert_array_equal(out.numpy(), -group.size * rows[:, None] * product * cols)
             with self.assertRaisesRegex(weft.errors.ArgumentError, "a_scale must be 10 elements"):
                 group.gemm_ar(a, b, out, a_scale=rows)
 

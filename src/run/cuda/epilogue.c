@@ -175,23 +175,22 @@ weft_status weft_cuda_epilogue_create(weft_plan *plan)
     return describe(plan, &resolved);
 }
 
-bool weft_cuda_epilogue_free(weft_plan *plan)
+void weft_cuda_epilogue_free(weft_plan *plan)
 {
-    const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
+    weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     int64_t begun = weft_clock_ns();
-    bool done = true;
 
-    if (p->finished) {
-        while ((done = cu->cuEventQuery(p->finished) != CUDA_ERROR_NOT_READY) == false)
-            if (weft_clock_ns() - begun > plan->group->progress_ns)
-                break;
-        cu->cuEventDestroy(p->finished);
-        p->finished = NULL;
-    }
+    weft_cuda_push(g);
+    while (p->finished && g->device->cu->cuEventQuery(p->finished) == CUDA_ERROR_NOT_READY &&
+           weft_clock_ns() - begun <= plan->group->progress_ns)
+        ;
+    if (p->finished)
+        g->device->cu->cuEventDestroy(p->finished);
+    p->finished = NULL;
+    weft_cuda_pop(g);
     free_product(p->product);
     p->product = NULL;
-    return done;
 }
 
 /* ---- running -------------------------------------------------------------------------------------- */

@@ -24,8 +24,8 @@ bool weft_cuda_epilogue_needed(const struct weft_plan *plan, const weft_operands
 /* Collective: the product by itself, and memory for its sums; the first fills a plan of such a problem. */
 weft_status weft_cuda_epilogue_create(struct weft_plan *plan);
 weft_status weft_cuda_epilogue_make(struct weft_plan *plan);
-/* Not collective; false when the GPU was not done with it within the group's deadline. */
-bool weft_cuda_epilogue_free(struct weft_plan *plan);
+/* Not collective: when the GPU is done with it, or after the group's deadline. */
+void weft_cuda_epilogue_free(struct weft_plan *plan);
 
 /* On the stream: the product and its epilogue. */
 weft_status weft_cuda_epilogue_run(struct weft_plan *plan, const weft_operands *operands,
