@@ -4,6 +4,7 @@
 #include "bench/cuda/baseline.h"
 #include "cli/commands.h"
 #include "bench/cuda/data.h"
+#include "bench/cuda/emulated.h"
 #include "calibrate/calibrate.h"
 #include "core/dtype.h"
 #include "fake_gpu.h"
@@ -104,8 +105,12 @@ static void test_wrong_results_are_found(void)
 /* Over a link, the collective that stands beside an operation moves as many bytes as that does. */
 static void test_baseline_moves_the_same(void)
 {
-    static const weft_cuda_world_options alone = {
-        .alone = true, .dense = true, .link_bytes_per_ns = 450, .link_latency_ns = 2000, .limits = {10, 5}};
+    static const weft_cuda_world_options alone = {.alone = true,
+                                                  .dense = true,
+                                                  .link_bytes_per_ns = 450,
+                                                  .load_link = emulated_load,
+                                                  .link_latency_ns = 2000,
+                                                  .limits = {10, 5}};
     weft_problem problems[] = {
         problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 512, 512, 256),
         problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 512, 512, 256),

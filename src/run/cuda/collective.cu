@@ -42,6 +42,7 @@ template <int DTYPE> struct Collective {
 
 #define WEFT_COLLECTIVE(name, dtype) WEFT_COLLECTIVE_AS(name, dtype, false)
 
+#ifndef WEFT_LINK
 WEFT_COLLECTIVE(f32, WEFT_F32)
 WEFT_COLLECTIVE(f16, WEFT_F16)
 WEFT_COLLECTIVE(bf16, WEFT_BF16)
@@ -50,8 +51,8 @@ WEFT_COLLECTIVE(i64, WEFT_I64)
 WEFT_COLLECTIVE(f64, WEFT_F64)
 WEFT_COLLECTIVE(i8, WEFT_I8)
 WEFT_COLLECTIVE(u8, WEFT_U8)
-
-/* For measurements, of what products send. */
+#else /* of what products send: see emulate.h */
 WEFT_COLLECTIVE_AS(link_f32, WEFT_F32, true)
 WEFT_COLLECTIVE_AS(link_f16, WEFT_F16, true)
 WEFT_COLLECTIVE_AS(link_bf16, WEFT_BF16, true)
+#endif

@@ -121,10 +121,8 @@ weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_c
     return status;
 }
 
-/* The driver loads a kernel when it is first asked about or launched, and that may wait for every kernel of
- * the context (see weft_cuda_rehearse): so each is asked about here. */
-static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, const char *name,
-                               int shared_bytes, CUfunction *kernel, weft_error_text *error)
+weft_status weft_cuda_load_kernel(const weft_cuda_driver *cu, CUmodule module, const char *name,
+                                  int shared_bytes, CUfunction *kernel, weft_error_text *error)
 {
     int registers;
     WEFT_CUDA_TRY(cuModuleGetFunction(kernel, module, name));
@@ -135,12 +133,10 @@ static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, cons
     return WEFT_OK;
 }
 
-/* One without shared memory that leaves an SM's to kernels beside it: what a kernel prefers stays while it is
- * there. */
-static weft_status load_beside(const weft_cuda_driver *cu, CUmodule module, const char *name,
-                               CUfunction *kernel, weft_error_text *error)
+weft_status weft_cuda_load_beside(const weft_cuda_driver *cu, CUmodule module, const char *name,
+                                  CUfunction *kernel, weft_error_text *error)
 {
-    weft_status status = load_kernel(cu, module, name, 0, kernel, error);
+    weft_status status = weft_cuda_load_kernel(cu, module, name, 0, kernel, error);
 
     if (status != WEFT_OK)
         return status;
@@ -151,28 +147,28 @@ static weft_status load_beside(const weft_cuda_driver *cu, CUmodule module, cons
 
 /* Modules: for any GPU, the Hopper walkers, then these six, then products by themselves, those that send
  * their sums, grouped ones, those of stored weights, those of fp8, collectives by lines, through channels and
- * through the switch, what stands for peers, and the walkers over an emulated link. */
+ * through the switch. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 6, GROUPED = SPLITK + 4 };
-enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, MULTIMEM, LINK };
+enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, MULTIMEM };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
     weft_status status;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[0], weft_cuda_kernels_any));
-    status = load_kernel(cu, device->modules[0], "weft_walk_any_bf16", WEFT_CUDA_ANY_SHARED_BYTES,
-                         &device->any[0], error);
+    status = weft_cuda_load_kernel(cu, device->modules[0], "weft_walk_any_bf16", WEFT_CUDA_ANY_SHARED_BYTES,
+                                   &device->any[0], error);
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[0], "weft_walk_any_f16", WEFT_CUDA_ANY_SHARED_BYTES,
-                             &device->any[1], error);
+        status = weft_cuda_load_kernel(cu, device->modules[0], "weft_walk_any_f16",
+                                       WEFT_CUDA_ANY_SHARED_BYTES, &device->any[1], error);
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[0], "weft_rehearse", 0, &device->rehearse, error);
+        status = weft_cuda_load_kernel(cu, device->modules[0], "weft_rehearse", 0, &device->rehearse, error);
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[0], "weft_repitch", 0, &device->repitch, error);
+        status = weft_cuda_load_kernel(cu, device->modules[0], "weft_repitch", 0, &device->repitch, error);
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[ANY_FP8], weft_cuda_kernels_any_fp8));
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[ANY_FP8], "weft_walk_any_fp8", WEFT_CUDA_ANY_SHARED_BYTES,
-                             &device->any_fp8, error);
+        status = weft_cuda_load_kernel(cu, device->modules[ANY_FP8], "weft_walk_any_fp8",
+                                       WEFT_CUDA_ANY_SHARED_BYTES, &device->any_fp8, error);
     return status == WEFT_OK ? weft_cuda_rehearse(device, device->uploads, (weft_cuda_rehearsal){0}, error)
                              : status;
 }
@@ -195,47 +191,44 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
         snprintf(sends, sizeof(sends), "weft_packets_%s", type);
         snprintf(lines[0], sizeof(lines[0]), "weft_lines_parted_%s", type);
         snprintf(lines[1], sizeof(lines[1]), "weft_lines_%s", type);
-        status = load_kernel(cu, device->modules[COLLECTIVES], walks, 0, &device->collective[i], error);
+        status =
+            weft_cuda_load_kernel(cu, device->modules[COLLECTIVES], walks, 0, &device->collective[i], error);
         if (status == WEFT_OK)
-            status = load_kernel(cu, device->modules[COLLECTIVES + 1], sends, 0, &device->packets[i], error);
+            status = weft_cuda_load_kernel(cu, device->modules[COLLECTIVES + 1], sends, 0,
+                                           &device->packets[i], error);
         for (int whole = 0; whole < 2 && status == WEFT_OK; whole++)
-            status =
-                load_kernel(cu, device->modules[LINES], lines[whole], 0, &device->lines[whole][i], error);
+            status = weft_cuda_load_kernel(cu, device->modules[LINES], lines[whole], 0,
+                                           &device->lines[whole][i], error);
     }
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[LINES], "weft_lines_moved", 0, &device->lines_moved, error);
+        status = weft_cuda_load_kernel(cu, device->modules[LINES], "weft_lines_moved", 0,
+                                       &device->lines_moved, error);
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[CHANNELS], weft_cuda_kernels_channels));
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[CHANNELS], "weft_channels", 0, &device->channels, error);
-    for (int i = 0; i <= WEFT_BF16 && status == WEFT_OK; i++) {
-        char walks[32];
-        snprintf(walks, sizeof(walks), "weft_collective_link_%s", types[i]);
-        status = load_kernel(cu, device->modules[COLLECTIVES], walks, 0, &device->collective_link[i], error);
-    }
+        status = weft_cuda_load_kernel(cu, device->modules[CHANNELS], "weft_channels", 0, &device->channels,
+                                       error);
     if (status != WEFT_OK)
         return status;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 3], weft_cuda_kernels_sums));
-    status = load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_sums", 0, &device->sums, error);
-    if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_gate", 0, &device->gate, error);
+    status =
+        weft_cuda_load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_sums", 0, &device->sums, error);
     if (status == WEFT_OK)
         status =
-            load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_sums_link", 0, &device->sums_link, error);
+            weft_cuda_load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_gate", 0, &device->gate, error);
     if (status != WEFT_OK)
         return status;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 4], weft_cuda_kernels_exchange));
-    status = load_beside(cu, device->modules[COLLECTIVES + 4], "weft_exchange", &device->exchange, error);
+    status = weft_cuda_load_beside(cu, device->modules[COLLECTIVES + 4], "weft_exchange", &device->exchange,
+                                   error);
     for (int i = 0; i < 2 && status == WEFT_OK; i++)
-        status =
-            load_beside(cu, device->modules[COLLECTIVES + 4], i ? "weft_exchange_f16" : "weft_exchange_bf16",
-                        &device->exchange_lines[i], error);
-    if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[COLLECTIVES + 4], "weft_exchange_link", 0,
-                             &device->exchange_link, error);
+        status = weft_cuda_load_beside(cu, device->modules[COLLECTIVES + 4],
+                                       i ? "weft_exchange_f16" : "weft_exchange_bf16",
+                                       &device->exchange_lines[i], error);
     if (status != WEFT_OK)
         return status;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 5], weft_cuda_kernels_epilogue));
-    return load_kernel(cu, device->modules[COLLECTIVES + 5], "weft_epilogue", 0, &device->epilogue, error);
+    return weft_cuda_load_kernel(cu, device->modules[COLLECTIVES + 5], "weft_epilogue", 0, &device->epilogue,
+                                 error);
 }
 
 static weft_status load_multimem(weft_cuda_device *device, weft_error_text *error)
@@ -250,30 +243,8 @@ static weft_status load_multimem(weft_cuda_device *device, weft_error_text *erro
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[MULTIMEM], weft_cuda_kernels_multimem));
     for (int i = 0; i <= WEFT_F64 && status == WEFT_OK; i++)
         if (names[i])
-            status = load_kernel(cu, device->modules[MULTIMEM], names[i], 0, &device->multimem[i], error);
-    return status;
-}
-
-weft_status weft_cuda_device_measures(weft_cuda_device *device, weft_error_text *error)
-{
-    const void *images[WEFT_CUDA_LINK_WALKERS] = {
-        weft_cuda_kernels_bf16_link, weft_cuda_kernels_bf16_224_link, weft_cuda_kernels_bf16_128_link};
-    const weft_cuda_driver *cu = device->cu;
-    weft_status status;
-    if (device->link[0])
-        return WEFT_OK;
-    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[LINK], weft_cuda_kernels_link));
-    status = load_beside(cu, device->modules[LINK], "weft_link_signals", &device->link[0], error);
-    if (status == WEFT_OK)
-        status = load_beside(cu, device->modules[LINK], "weft_link_packets", &device->link[1], error);
-    if (status == WEFT_OK)
-        status = load_beside(cu, device->modules[LINK], "weft_link_lines", &device->link[2], error);
-    for (int i = 0; i < WEFT_CUDA_LINK_WALKERS && status == WEFT_OK && device->hopper; i++) {
-        CUmodule *module = &device->modules[LINK + 1 + i];
-        WEFT_CUDA_TRY(cuModuleLoadData(module, images[i]));
-        status = load_kernel(cu, *module, "weft_walk_bf16_nn", WEFT_CUDA_SHARED_BYTES,
-                             &device->walkers_link[i], error);
-    }
+            status = weft_cuda_load_kernel(cu, device->modules[MULTIMEM], names[i], 0, &device->multimem[i],
+                                           error);
     return status;
 }
 
@@ -286,10 +257,8 @@ static weft_status load_moe(weft_cuda_device *device, weft_error_text *error)
     weft_status status = WEFT_OK;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 2], weft_cuda_kernels_moe));
     for (int i = 0; i < WEFT_CUDA_MOE_KERNELS && status == WEFT_OK; i++)
-        status = load_kernel(cu, device->modules[COLLECTIVES + 2], names[i], 0, &device->moe[i], error);
-    if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[COLLECTIVES + 2], "weft_experts_link", 0, &device->moe_link,
-                             error);
+        status =
+            weft_cuda_load_kernel(cu, device->modules[COLLECTIVES + 2], names[i], 0, &device->moe[i], error);
     return status;
 }
 
@@ -313,11 +282,11 @@ static weft_status load_splitk(weft_cuda_device *device, weft_error_text *error)
         weft_status status = WEFT_OK;
         WEFT_CUDA_TRY(cuModuleLoadData(module, images[image]));
         for (int i = 0; i < 2 * WEFT_CUDA_SPLITK_TILE_COUNT && status == WEFT_OK; i++)
-            status =
-                load_kernel(cu, *module, tiles[i / 2].names[i % 2 + 2 * sends], WEFT_CUDA_SPLITK_SHARED_MOST,
-                            sends ? &device->splitk_send[image % 2][i / 2][i % 2]
-                                  : &device->splitk[image % 2][i / 2][i % 2],
-                            error);
+            status = weft_cuda_load_kernel(cu, *module, tiles[i / 2].names[i % 2 + 2 * sends],
+                                           WEFT_CUDA_SPLITK_SHARED_MOST,
+                                           sends ? &device->splitk_send[image % 2][i / 2][i % 2]
+                                                 : &device->splitk[image % 2][i / 2][i % 2],
+                                           error);
         if (status != WEFT_OK)
             return status;
     }
@@ -341,8 +310,8 @@ static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
         weft_status status = WEFT_OK;
         WEFT_CUDA_TRY(cuModuleLoadData(module, images[f16][walker]));
         for (int form = 0; form < 4 && status == WEFT_OK; form++)
-            status = load_kernel(cu, *module, names[f16][form], WEFT_CUDA_SHARED_BYTES,
-                                 &device->walkers[f16][walker][form], error);
+            status = weft_cuda_load_kernel(cu, *module, names[f16][form], WEFT_CUDA_SHARED_BYTES,
+                                           &device->walkers[f16][walker][form], error);
         if (status != WEFT_OK)
             return status;
     }
@@ -357,11 +326,11 @@ static weft_status load_fp8(weft_cuda_device *device, weft_error_text *error)
     for (int one = 0; one < 2 && status == WEFT_OK; one++) {
         CUmodule *module = &device->modules[FP8 + one];
         WEFT_CUDA_TRY(cuModuleLoadData(module, images[one]));
-        status =
-            load_kernel(cu, *module, "weft_walk_e4m3", WEFT_CUDA_SHARED_BYTES, &device->fp8[0][one], error);
+        status = weft_cuda_load_kernel(cu, *module, "weft_walk_e4m3", WEFT_CUDA_SHARED_BYTES,
+                                       &device->fp8[0][one], error);
         if (status == WEFT_OK)
-            status = load_kernel(cu, *module, "weft_walk_e5m2", WEFT_CUDA_SHARED_BYTES, &device->fp8[1][one],
-                                 error);
+            status = weft_cuda_load_kernel(cu, *module, "weft_walk_e5m2", WEFT_CUDA_SHARED_BYTES,
+                                           &device->fp8[1][one], error);
     }
     return status;
 }
@@ -382,8 +351,8 @@ static weft_status load_grouped(weft_cuda_device *device, weft_error_text *error
 
         if (i % 4 == 0)
             WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[GROUPED + stored], images[stored]));
-        status = load_kernel(cu, device->modules[GROUPED + stored], names[stored][i % 4],
-                             WEFT_CUDA_GROUPED_SHARED, kernel, error);
+        status = weft_cuda_load_kernel(cu, device->modules[GROUPED + stored], names[stored][i % 4],
+                                       WEFT_CUDA_GROUPED_SHARED, kernel, error);
     }
     return status;
 }
@@ -498,6 +467,9 @@ void weft_cuda_device_close(weft_cuda_device *device)
     for (size_t i = 0; i < sizeof(device->modules) / sizeof(device->modules[0]); i++)
         if (device->modules[i])
             device->cu->cuModuleUnload(device->modules[i]);
+    for (int i = 0; i < WEFT_CUDA_LINK_IMAGES; i++)
+        if (device->link_modules[i])
+            device->cu->cuModuleUnload(device->link_modules[i]);
     device->cu->cuDevicePrimaryCtxRelease(device->device);
     *device = (weft_cuda_device){0};
 }

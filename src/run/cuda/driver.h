@@ -123,7 +123,10 @@ weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const c
     } while (0)
 
 enum { WEFT_CUDA_MOE_KERNELS = 6 };
-enum { WEFT_CUDA_LINK_WALKERS = 3 }; /* the first of weft_cuda_walkers: crews of two */
+enum {
+    WEFT_CUDA_LINK_WALKERS = 3, /* the first of weft_cuda_walkers: crews of two */
+    WEFT_CUDA_LINK_IMAGES = WEFT_CUDA_LINK_WALKERS + 4
+};
 
 typedef struct weft_cuda_device {
     const weft_cuda_driver *cu;
@@ -134,7 +137,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[20 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
+    CUmodule modules[19 + 2 * WEFT_CUDA_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
@@ -146,20 +149,20 @@ typedef struct weft_cuda_device {
     CUfunction multimem[WEFT_F64 + 1];                         /* what the switch reduces; else NULL */
     CUfunction lines_moved;                                    /* whole ones that nothing is made of */
     CUfunction channels;                                       /* counts and messages */
-    CUfunction collective_link[WEFT_BF16 + 1];                 /* over an emulated link: for measurements */
-    CUfunction gate, sums, sums_link;                          /* of matrices, with the epilogue; likewise */
-    CUfunction exchange, exchange_link;                        /* of sums that go as marked words; likewise */
+    CUfunction gate, sums;                                     /* of matrices, with the epilogue */
+    CUfunction exchange;                                       /* of sums that go as marked words */
     CUfunction exchange_lines[2];                              /* the first, of bf16 or f16 alone */
     CUfunction epilogue;                                       /* behind a product: see epilogue.h */
     CUfunction splitk_send[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* as splitk: those that send their sums */
     CUfunction moe[WEFT_CUDA_MOE_KERNELS];                     /* in the order of run/experts.h */
-    CUfunction moe_link;
-    CUfunction
-        link[3]; /* peers of a rank in the loop: by signals, packets, lines; see weft_cuda_device_measures */
-    CUfunction walkers_link[WEFT_CUDA_LINK_WALKERS]; /* Hopper: over an emulated link, bf16, nothing
-                                                        transposed; likewise */
-    CUfunction grouped[2][2];                        /* Hopper: by dtype, and whether B is transposed */
-    CUfunction grouped_stored[2][2];                 /* the same of a B of e4m3 or e5m2 */
+    CUfunction grouped[2][2];        /* Hopper: by dtype, and whether B is transposed */
+    CUfunction grouped_stored[2][2]; /* the same of a B of e4m3 or e5m2 */
+    /* For measurements over an emulated link (emulate.h), all of it the bench's to load: peers of a rank in
+     * the loop, by signals, packets, lines, and in a MoE round; what walks as above, of Hopper bf16, nothing
+     * transposed. */
+    CUmodule link_modules[WEFT_CUDA_LINK_IMAGES];
+    CUfunction link[3], moe_link, walkers_link[WEFT_CUDA_LINK_WALKERS], collective_link[WEFT_BF16 + 1],
+        sums_link, exchange_link;
     bool hopper;
     int crews; /* that fit at once: clusters of WEFT_CUDA_PAIR CTAs on Hopper, else CTAs */
 } weft_cuda_device;
@@ -180,9 +183,16 @@ static inline int weft_cuda_ctas(const weft_cuda_device *device, int crews)
 
 /* Opens GPU `index`, makes its context current for the calling thread and loads the kernels. */
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error);
-/* Loads what only measurements over an emulated link need. Nothing may run on the GPU. */
-weft_status weft_cuda_device_measures(weft_cuda_device *device, weft_error_text *error);
 void weft_cuda_device_close(weft_cuda_device *device);
+
+/* A kernel of a module. The driver loads one when it is first asked about or launched, and that may wait for
+ * every kernel of the context (see weft_cuda_rehearse): so it is asked about here. */
+weft_status weft_cuda_load_kernel(const weft_cuda_driver *cu, CUmodule module, const char *name,
+                                  int shared_bytes, CUfunction *kernel, weft_error_text *error);
+/* One without shared memory that leaves an SM's to kernels beside it: what a kernel prefers stays while it is
+ * there. */
+weft_status weft_cuda_load_beside(const weft_cuda_driver *cu, CUmodule module, const char *name,
+                                  CUfunction *kernel, weft_error_text *error);
 
 /*
  * Does on a stream what runs do: launches a kernel and records an event behind it, and waits for both. What

@@ -1,8 +1,9 @@
 /*
  * An emulated link, for measurements of one rank in the loop (world.h): what a task reads from peers or
  * stores at them takes the link's time, and what peers would say comes when the link would have brought it.
- * Only the kernels for measurements know of it (WEFT_LINK of walk_sm90.cu, and those named _link); what they
- * do is in emulate.cuh. Included by C and by CUDA.
+ * Only kernels that are compiled for it (with WEFT_LINK, and link.cu) know of it, which the bench has and the
+ * library has not (tools/weft/bench/cuda/emulated.c); what they do is in emulate.cuh. Included by C and by
+ * CUDA.
  */
 #ifndef WEFT_RUN_CUDA_EMULATE_H
 #define WEFT_RUN_CUDA_EMULATE_H

@@ -266,6 +266,7 @@ template <int DTYPE> __device__ __forceinline__ void exchange_lines(const weft_c
 
 } // namespace
 
+#ifndef WEFT_LINK
 extern "C" __global__ void __launch_bounds__(2 * THREADS, 2)
     weft_exchange_bf16(const __grid_constant__ weft_cuda_exchange x)
 {
@@ -283,9 +284,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 {
     exchange<false>(x);
 }
-
+#else /* see emulate.h */
 extern "C" __global__ void __launch_bounds__(THREADS)
     weft_exchange_link(const __grid_constant__ weft_cuda_exchange x)
 {
     exchange<true>(x);
 }
+#endif

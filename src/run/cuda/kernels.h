@@ -20,9 +20,7 @@ WEFT_CUDA_EMBEDDED weft_cuda_kernels_fp8[], weft_cuda_kernels_fp8_one[]; /* Hopp
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_any[], weft_cuda_kernels_any_fp8[]; /* any GPU from sm_80 on */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_collective[], weft_cuda_kernels_packets[], weft_cuda_kernels_lines[],
     weft_cuda_kernels_channels[], weft_cuda_kernels_sums[], weft_cuda_kernels_exchange[],
-    weft_cuda_kernels_epilogue[], weft_cuda_kernels_moe[], weft_cuda_kernels_link[],
-    weft_cuda_kernels_bf16_link[], weft_cuda_kernels_bf16_224_link[],
-    weft_cuda_kernels_bf16_128_link[];                                              /* likewise */
+    weft_cuda_kernels_epilogue[], weft_cuda_kernels_moe[];                          /* likewise */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_grouped[], weft_cuda_kernels_grouped_stored[]; /* Hopper */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_multimem[]; /* GPUs with multicast, sm_90 on */
 

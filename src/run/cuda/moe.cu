@@ -268,20 +268,3 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     }
     count_run(p, WEFT_CUDA_MOE_COMBINE_RECV, runs, round);
 }
-
-/* One thread, beside a rank in the loop. */
-extern "C" __global__ void weft_experts_link(const __grid_constant__ weft_cuda_moe_link p)
-{
-    uint64_t round = *p.runs + 1;
-    while (*(volatile uint64_t *)&p.state->round[p.phase] < round)
-        __nanosleep(50);
-    __threadfence();
-    uint64_t due = *(volatile uint64_t *)&p.state->began_ns[p.phase] + p.delay_ns;
-    while (now_ns() < due)
-        __nanosleep(50);
-    for (int r = 0; r < p.world; r++)
-        if (r != p.rank)
-            atomicAdd_system((unsigned long long *)p.signals + (int64_t)r * WEFT_CUDA_LINE_WORDS,
-                             (unsigned long long)p.posts);
-    *p.runs = round;
-}

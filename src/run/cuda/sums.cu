@@ -28,6 +28,7 @@ struct Matrices {
 
 } // namespace
 
+#ifndef WEFT_LINK
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     weft_sums(const __grid_constant__ weft_cuda_args g, int reduction, uint64_t *runs)
 {
@@ -49,11 +50,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0)
         *runs = run + 1;
 }
-
-/* For measurements. */
+#else /* see emulate.h */
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     weft_sums_link(const __grid_constant__ weft_cuda_args g, int reduction, uint64_t *runs)
 {
     (void)reduction;
     walk<true>(g, Matrices{g}, runs);
 }
+#endif

@@ -157,7 +157,7 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
                      (w->world > 1 && w->parts[0].problem.tuning.library != 2);
     status = give_memory(w, options, signals, inboxes, error);
     if (status == WEFT_OK && link)
-        status = weft_cuda_device_measures(w->device, error);
+        status = options->load_link(w->device, error);
     else if (status == WEFT_OK && options->alone)
         status = enter_peers(w, signals[0], error);
     if (options->alone)

@@ -15,6 +15,7 @@ typedef struct weft_cuda_world_options {
                    never to touch it */
     bool dense; /* user operands have no padding between rows, whatever that does to alignment */
     double link_bytes_per_ns; /* alone: over an emulated link (emulate.h); 0 = as fast as memory is */
+    weft_status (*load_link)(weft_cuda_device *device, weft_error_text *error); /* loads the kernels for it */
     double link_latency_ns;
     double link_late_ns; /* by which peers enter, and do everything, later than the rank */
     weft_cuda_limits limits;

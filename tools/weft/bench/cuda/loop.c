@@ -1,5 +1,6 @@
 #include "bench/cuda/loop.h"
 
+#include "bench/cuda/emulated.h"
 #include "bench/cuda/failed.h"
 #include "core/dtype.h"
 #include "core/round.h"
@@ -173,8 +174,7 @@ int loop_start_peers(loop_gpu *b, loop *l, const weft_cuda_executor *executor, u
     if (!l->peers_grid)
         return 0;
     peers.runs = runs;
-    if (failed(&b->error, weft_cuda_device_measures(&b->device, &b->error)) ||
-        loop_put(b, peers.up, &up, sizeof(up)))
+    if (failed(&b->error, emulated_load(&b->device, &b->error)) || loop_put(b, peers.up, &up, sizeof(up)))
         return 1;
     TRY(cuLaunchKernelEx(&config, b->device.link[lines ? 2 : packets], parameters, NULL));
     while (up < l->peers_grid) {

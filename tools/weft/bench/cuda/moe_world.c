@@ -12,6 +12,7 @@
 #include "bench/cuda/moe.h"
 
 #include "bench/cuda/bench_cuda.h"
+#include "bench/cuda/emulated.h"
 #include "bench/cuda/failed.h"
 #include "bench/cuda/graph.h"
 #include "bench/cuda/ladder.h"
@@ -655,6 +656,10 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link, report_p
     if (weft_cuda_gpus.open(0, &b.device, &b.error) != WEFT_OK)
         return options_error("bench", "--backend cuda: %s", b.error.text);
     b.device.cu->cuCtxSetCurrent(b.device.context);
+    if (b.link && emulated_load(&b.device, &b.error) != WEFT_OK) {
+        weft_cuda_device_close(&b.device);
+        return options_error("bench", "--link: %s", b.error.text);
+    }
     report_open(&b.report, stdout, options->json, cuda_moe_columns);
     b.report.page = page;
     status = measure(&b, &choice);

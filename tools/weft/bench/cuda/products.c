@@ -14,6 +14,7 @@
 
 #include "bench/cuda/baseline.h"
 #include "bench/cuda/data.h"
+#include "bench/cuda/emulated.h"
 #include "bench/cuda/graph.h"
 #include "core/dtype.h"
 #include "core/round.h"
@@ -239,6 +240,7 @@ static weft_cuda_world_options world_options(const gpu_bench *bench, bool alone)
     return (weft_cuda_world_options){.alone = alone,
                                      .dense = true,
                                      .link_bytes_per_ns = bench->link.bytes_per_ns,
+                                     .load_link = emulated_load,
                                      .link_latency_ns = bench->link.latency_ns,
                                      .link_late_ns = bench->link.late_ns,
                                      .limits = {10, 10}};
