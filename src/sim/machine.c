@@ -79,9 +79,8 @@ static const key_row keys[] = {
     {"twice_gbs", FORM_DTYPE_REAL, AT(twice_gbs), 0},
     {"stream_gbs", FORM_DTYPE_REAL, AT(stream_gbs), 0},
     {"finish_ns", FORM_DTYPE_REAL, AT(finish_ns), 0},
+    {"gflops_few", FORM_DTYPE_REAL, AT(gflops_few), 0},
     {"epilogue_ns", FORM_DTYPE_REAL, AT(epilogue_ns), 0},
-    {"sums_ns", FORM_DTYPE_REAL, AT(sums_ns), 0},
-    {"panel_gbs", FORM_DTYPE_REAL, AT(panel_gbs), 0},
     {"load_b_gbs", FORM_DTYPE_REAL, AT(load_b_gbs), 0},
     {"cache_bytes", FORM_REAL, AT(cache_bytes), 0},
     {"shared_gbs", FORM_DTYPE_REAL, AT(shared_gbs), 0},
@@ -317,8 +316,8 @@ static void complete_fp8(weft_machine *m)
 {
     for (weft_dtype dtype = WEFT_FP8_E4M3; dtype <= WEFT_FP8_E5M2; dtype++) {
         double *rates[] = {m->gflops,      m->pack_a_gbs, m->pack_b_gbs, m->acc_gbs,
-                           m->twice_gbs,   m->stream_gbs, m->finish_ns,  m->sums_ns,
-                           m->epilogue_ns, m->load_b_gbs, m->shared_gbs, m->panel_gbs};
+                           m->twice_gbs,   m->stream_gbs, m->finish_ns,  m->gflops_few,
+                           m->epilogue_ns, m->load_b_gbs, m->shared_gbs};
 
         for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
             if (rates[i][dtype] <= 0)

@@ -77,24 +77,21 @@ typedef struct weft_machine {
     double flag_us;                     /* from a post to a wait that sees it, inside a node */
 
     /* cpu only */
-    double switch_us;                       /* a core turning from one rank to another */
-    double pack_a_gbs[WEFT_MACHINE_DTYPES]; /* reading rows of A and laying them out for the kernel */
-    double pack_b_gbs[WEFT_MACHINE_DTYPES]; /* the same for B */
-    double stream_gbs[WEFT_MACHINE_DTYPES]; /* reading a packed B once, for products of few rows */
-    double panel_gbs[WEFT_MACHINE_DTYPES];  /* a packed B, out of the cache, through one micro-tile's rows; 0
-                                               = as fast as they multiply */
-    double load_b_gbs[WEFT_MACHINE_DTYPES]; /* a packed B that no cache has, by what a product of many rows
-                                               takes longer; 0 = it comes beside the arithmetic */
-    /* By the type of the result: */
+    double switch_us;                        /* a core turning from one rank to another */
+    double pack_a_gbs[WEFT_MACHINE_DTYPES];  /* reading rows of A and laying them out for the kernel */
+    double pack_b_gbs[WEFT_MACHINE_DTYPES];  /* the same for B */
     double acc_gbs[WEFT_MACHINE_DTYPES];     /* sums a product starts from, by what it takes longer; 0 = as
-                                                copy_pull */
+                                                copy_own */
     double twice_gbs[WEFT_MACHINE_DTYPES];   /* results a product stores to one more place, likewise; 0 = as
                                                 copy_push */
-    double finish_ns[WEFT_MACHINE_DTYPES];   /* each element: epilogue, conversion, store */
+    double stream_gbs[WEFT_MACHINE_DTYPES];  /* reading a packed B once, for products of few rows */
+    double finish_ns[WEFT_MACHINE_DTYPES];   /* each element of a result of this type: epilogue, conversion,
+                                                store */
+    double gflops_few[WEFT_MACHINE_DTYPES];  /* of up to WEFT_GEMM_STREAM_ROWS rows; 0 = as gflops */
     double epilogue_ns[WEFT_MACHINE_DTYPES]; /* as finish_ns where sums wait for it in memory, as those of few
                                                 rows do; 0 = as finish_ns */
-    double sums_ns[WEFT_MACHINE_DTYPES];    /* each element of a sum of ranks, by what it takes longer because
-                                               it is a result; 0 = as those two */
+    double load_b_gbs[WEFT_MACHINE_DTYPES];  /* a packed B that no cache has, by what a product of many rows
+                                                takes longer; 0 = it comes beside the arithmetic */
     double shared_gbs[WEFT_MACHINE_DTYPES]; /* results a product stores to lines that a peer has read, by what
                                                it takes longer; 0 = nothing */
     double cache_bytes;                     /* a core's own: what a run has within them stays; 0 = nothing */

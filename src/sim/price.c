@@ -8,10 +8,9 @@
  *        lane's units in whole waves. It takes the longer of arithmetic and memory traffic. On a CPU a
  *        lane is a core: packing A (and B where it is not packed yet) and writing the result are added to
  *        the arithmetic, which overlaps with nothing on a core; streaming a packed B that exceeds the
- *        arithmetic is the bound for few rows, and so is B on its way from the cache to a micro-tile. Few
- *        rows leave their sums for an epilogue, which many rows have in registers; a B that no cache has is
- *        waited for where the arithmetic is too fast to hide it; and lines that a peer has read are asked
- *        back before they are written.
+ *        arithmetic is the bound for few rows. Few rows leave their sums for an epilogue, which many rows
+ *        have in registers; a B that no cache has is waited for where the arithmetic is too fast to hide
+ *        it; and lines that a peer has read are asked back before they are written.
  * COPY   Bytes over the rate. On a GPU the bytes of a peer are a transfer over links.
  * REDUCE Bytes of all sources over the rate of adding.
  * ENTER  On a GPU, of a collective, `enter_us`: that lanes of a kernel meet to enter and to be done.
@@ -258,9 +257,8 @@ static double cpu_finish_ns(const model *m, const weft_plan_part *part, const we
     const weft_machine *machine = m->machine;
     weft_dtype dtype = part->operands[d->operand].dtype;
     double elements = (double)d->rows * (double)d->cols, bytes = region_bytes(part, d);
-    /* A copy reads as much as it writes. */
     double store =
-        bytes / 2 / weft_curve_rate(&machine->copy_own, instance_bytes(part, d->operand, d->rank), m->all);
+        bytes / weft_curve_rate(&machine->copy_own, instance_bytes(part, d->operand, d->rank), m->all);
     double each =
         wait && machine->epilogue_ns[dtype] > 0 ? machine->epilogue_ns[dtype] : machine->finish_ns[dtype];
 
@@ -274,15 +272,14 @@ static bool sums_wait(const weft_plan_part *part, weft_dtype dtype, const weft_r
            (d->rows <= WEFT_GEMM_STREAM_ROWS || !weft_problem_only_rounds(&part->problem));
 }
 
-/* The share of a packed B that a core's cache no longer has: what is packed in the run it read and wrote just
- * before. Half of the cache holds all of it; beyond, more and more makes room for the rest. */
-static double b_lost(const model *m, const weft_plan_part *part, const model_products *products,
-                     uint32_t operand)
+/* Whether a core's cache still has a packed B: what is packed in the run it read and wrote just before. */
+static bool b_stays(const model *m, const weft_plan_part *part, const model_products *products,
+                    uint32_t operand)
 {
     double bytes = part->problem.b_form == WEFT_B_PACK_IN_RUN ? instance_bytes(part, operand, part->rank)
                                                               : products->set;
 
-    return m->machine->cache_bytes > 0 ? fmax(0, fmin(1, 2 * bytes / m->machine->cache_bytes - 1)) : 1;
+    return 2 * bytes <= m->machine->cache_bytes;
 }
 
 /* Laying out B: as fast as a core can, and as B and what it becomes come and go. */
@@ -319,35 +316,32 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     weft_task_roles roles = weft_task_roles_of(task);
     const weft_region *d = weft_task_regions(part, task), *a = &d[roles.a], *b = &d[roles.b];
     weft_dtype dtype = part->operands[a->operand].dtype;
-    weft_dtype result = part->operands[d->operand].dtype;
+    bool few = a->rows <= WEFT_GEMM_STREAM_ROWS && machine->gflops_few[dtype] > 0;
+    double gflops = few ? machine->gflops_few[dtype] : machine->gflops[dtype];
     int64_t cols = b->cols * weft_operand_width(&part->operands[b->operand]);
-    double b_bytes = region_bytes(part, b), element = (double)weft_dtype_size(dtype),
-           lost = b_lost(m, part, products, b->operand);
+    double b_bytes = region_bytes(part, b), element = (double)weft_dtype_size(dtype);
     weft_gemm_steps steps = {.mr = (int)step_of(machine->type_step_m, machine->step_m, dtype),
                              .nr = (int)step_of(machine->type_step_n, machine->step_n, dtype),
                              .k_step = (int)step_of(machine->type_step_k, machine->step_k, dtype)};
-    weft_gemm_rates rates = {.multiply = 2 / machine->gflops[dtype],
-                             .pack_a = element / machine->pack_a_gbs[dtype],
-                             .pack_b = element / cpu_pack_b_gbs(m, products, dtype),
-                             .stream_b = lost * element / machine->stream_gbs[dtype]};
+    weft_gemm_rates rates = {
+        .multiply = 2 / gflops,
+        .pack_a = element / machine->pack_a_gbs[dtype],
+        .pack_b = element / cpu_pack_b_gbs(m, products, dtype),
+        .stream_b = b_stays(m, part, products, b->operand) ? 0 : element / machine->stream_gbs[dtype]};
     weft_gemm_cost cost = weft_gemm_cost_of(
         &rates, &steps, a->rows, cols, a->cols,
         weft_gemm_b_of(a->rows, steps.mr, part->operands[b->operand].packed, has_b(part, task, b), b_bytes));
     double move = cost.packing;
 
-    if (a->rows > WEFT_GEMM_PLACE_ROWS && machine->panel_gbs[dtype] > 0)
-        cost.arithmetic = fmax(cost.arithmetic, padded(cols, steps.nr) * padded(a->cols, steps.k_step) *
-                                                    element / machine->panel_gbs[dtype]);
     if (cost.stream > 0 && a->rows > WEFT_GEMM_STREAM_ROWS && machine->load_b_gbs[dtype] > 0)
-        cost.arithmetic += lost * b_bytes / machine->load_b_gbs[dtype];
+        cost.arithmetic += b_bytes / machine->load_b_gbs[dtype];
     *bound = cost.stream > cost.arithmetic ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     if (roles.acc >= 0) {
         double acc_bytes = region_bytes(part, &d[roles.acc]);
 
-        /* Sums that an epilogue awaits come in rows; those of bytes always do. */
-        move += acc_bytes / (machine->acc_gbs[result] > 0 &&
-                                     (weft_problem_only_rounds(&part->problem) || dtype == WEFT_I8)
-                                 ? machine->acc_gbs[result]
+        /* Sums that an epilogue awaits come in rows. */
+        move += acc_bytes / (machine->acc_gbs[dtype] > 0 && weft_problem_only_rounds(&part->problem)
+                                 ? machine->acc_gbs[dtype]
                                  : weft_curve_rate(&machine->copy_pull, acc_bytes, m->all));
         read_bytes -= acc_bytes;
     }
@@ -356,12 +350,12 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     if (task->destinations > 1)
         move +=
             (task->destinations - 1) * region_bytes(part, d) /
-            (machine->twice_gbs[result] > 0
-                 ? machine->twice_gbs[result]
+            (machine->twice_gbs[dtype] > 0
+                 ? machine->twice_gbs[dtype]
                  : weft_curve_rate(&machine->copy_push, instance_bytes(part, d->operand, d->rank), m->all));
-    if (machine->shared_gbs[result] > 0 && (d->rank != part->rank || is_shared(products, d->operand)))
+    if (machine->shared_gbs[dtype] > 0 && (d->rank != part->rank || is_shared(products, d->operand)))
         move += region_bytes(part, d) * (d->rank != part->rank ? 1 : products->share) /
-                machine->shared_gbs[result];
+                machine->shared_gbs[dtype];
     return fmax(cost.arithmetic, cost.stream) + move + cpu_finish_ns(m, part, d, sums_wait(part, dtype, d));
 }
 
@@ -449,15 +443,6 @@ static bool is_part_of_rows(const weft_plan_part *part, const weft_region *from)
            from->cols < weft_operand_cols(operand, part->world, from->rank);
 }
 
-/* What it adds to a sum of ranks that it leaves as a result. */
-static double cpu_sums_ns(const model *m, const weft_plan_part *part, const weft_region *d, weft_dtype sums)
-{
-    weft_dtype result = part->operands[d->operand].dtype;
-
-    return m->machine->sums_ns[result] > 0 ? m->machine->sums_ns[result] * (double)d->rows * (double)d->cols
-                                           : cpu_finish_ns(m, part, d, result != sums);
-}
-
 /* Nanoseconds of moving (and adding) on a core: rates depend on caches, and on who touches the same lines. */
 static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft_task *task,
                           const model_products *products, traffic from, traffic to)
@@ -484,7 +469,7 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
     if (part->problem.schedule == WEFT_SCHEDULE_ONE_SHOT && from.remote > 0)
         rate = fmin(rate, weft_curve_rate(&machine->reduce_shared, set, m->all));
     if (task->flags & WEFT_TASK_EPILOGUE)
-        bytes += rate * cpu_sums_ns(m, part, regions, dtype);
+        bytes += rate * cpu_finish_ns(m, part, regions, part->operands[regions->operand].dtype != dtype);
     /* Stores to further destinations ride along with the loads: about half of a copy. */
     return bytes / rate + 0.5 * (task->destinations - 1) * region_bytes(part, regions) /
                               weft_curve_rate(&machine->copy_push, set, m->all);

@@ -68,9 +68,8 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_type(file, "twice_gbs", m->twice_gbs);
     put_type(file, "stream_gbs", m->stream_gbs);
     put_type(file, "finish_ns", m->finish_ns);
+    put_type(file, "gflops_few", m->gflops_few);
     put_type(file, "epilogue_ns", m->epilogue_ns);
-    put_type(file, "sums_ns", m->sums_ns);
-    put_type(file, "panel_gbs", m->panel_gbs);
     put_type(file, "load_b_gbs", m->load_b_gbs);
     put_type(file, "shared_gbs", m->shared_gbs);
     fprintf(file, "cache_bytes %.0f # of a core, as the system says\n", m->cache_bytes);
