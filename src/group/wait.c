@@ -16,7 +16,6 @@ enum {
     POLLS = 32,             /* looks at the signal between two looks at the clock */
     CROWDED_POLLS = 4,      /* the same with fewer cores than ranks: whoever we wait for needs this core */
     FAR_POLLS = 2,          /* the same where the net may bring it, which is asked as often */
-    ALL_TURNS = 4,          /* between two looks at what those send who are not waited for */
     SPIN_NS = 200000,       /* spin this long, at most, when every rank has a core */
     CROWDED_SPIN_NS = 100,  /* the same with fewer cores than ranks */
     YIELD_NS = 400000,      /* until then yield; after that sleep */
@@ -383,18 +382,10 @@ static void rest(waiter *wait, int64_t now, int64_t *sleep_ns)
         *sleep_ns *= 2;
 }
 
-/* Whose message ends the wait, as far as that is known. */
-static int sender_of(const waiter *wait)
-{
-    int peer = wait->note->peer;
-
-    return peer >= 0 && wait->group->seats[peer].far ? wait->group->seats[peer].world_rank : -1;
-}
-
 static weft_status wait_slowly(waiter *wait)
 {
     int64_t sleep_ns = SLEEP_FIRST_NS;
-    int polls = polls_of(wait->group), from = sender_of(wait), turn = 1;
+    int polls = polls_of(wait->group);
 
     wait->start = weft_clock_ns();
     wait->next_liveness = wait->start + LIVENESS_NS;
@@ -406,7 +397,7 @@ static weft_status wait_slowly(waiter *wait)
             if (satisfied(wait))
                 return WEFT_OK;
             if (wait->group->spread)
-                weft_net_poll(wait->group->world->net, turn % ALL_TURNS ? from : -1);
+                weft_net_poll(wait->group->world->net);
             else
                 weft_pause();
         }
@@ -415,7 +406,6 @@ static weft_status wait_slowly(waiter *wait)
         if (status != WEFT_OK)
             return status;
         rest(wait, now, &sleep_ns);
-        turn++;
     }
 }
 

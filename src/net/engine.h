@@ -52,9 +52,8 @@ typedef struct weft_engine {
     /* From now on the place of a payload that has begun to come is not written any more, though `landed` may
      * still come. NULL: the engine cannot, and writes as long as the sender pleases. */
     void (*forget)(void *engine, const void *token);
-    /* Whether there may be more to do at once. `from`: a peer whose messages are waited for, so that those of
-     * others may be left to another call; -1: of all. */
-    bool (*progress)(void *engine, int from);
+    /* Whether there may be more to do at once. */
+    bool (*progress)(void *engine);
     /* A descriptor that becomes readable when there is progress to be made after `arm` said true; false:
      * there is some already. */
     int (*descriptor)(const void *engine);

@@ -72,9 +72,9 @@ static void wake_thread(const weft_net *net)
         (void)one;
 }
 
-static void make_progress(weft_net *net, int from)
+static void make_progress(weft_net *net)
 {
-    for (int turn = 0; turn < TURNS && net->engine->progress(net->handle, from); turn++)
+    for (int turn = 0; turn < TURNS && net->engine->progress(net->handle); turn++)
         ;
 }
 
@@ -108,7 +108,7 @@ static void *work(void *argument)
         }
         atomic_store_explicit(&net->stands_back, false, memory_order_relaxed);
         pthread_mutex_lock(&net->lock);
-        make_progress(net, -1);
+        make_progress(net);
         idle = net->engine->arm(net->handle);
         pthread_mutex_unlock(&net->lock);
         if (!idle)
@@ -122,11 +122,11 @@ static void *work(void *argument)
     return NULL;
 }
 
-void weft_net_poll(weft_net *net, int from)
+void weft_net_poll(weft_net *net)
 {
     if (pthread_mutex_trylock(&net->lock) != 0)
         return;
-    make_progress(net, from);
+    make_progress(net);
     pthread_mutex_unlock(&net->lock);
     /* Partner: work. No clock is asked: a call of few bytes polls a dozen times. */
     atomic_store_explicit(&net->helped, true, memory_order_relaxed);
@@ -263,7 +263,7 @@ void weft_net_goodbye(weft_net *net)
     for (int number = 0; number < net->size; number++)
         weft_net_send_plain(net, number, KIND_GOODBYE);
     for (int turn = 0; turn < TURNS; turn++)
-        net->engine->progress(net->handle, -1);
+        net->engine->progress(net->handle);
     net->silent = true;
     pthread_mutex_unlock(&net->lock);
 }

@@ -38,13 +38,11 @@ static bool serve_many(tcp_engine *engine)
     return more;
 }
 
-static bool tcp_progress(void *handle, int from)
+static bool tcp_progress(void *handle)
 {
     tcp_engine *engine = handle;
     bool more = engine->unmet > 0 && weft_tcp_meet(engine);
 
-    if (from >= 0 && !engine->waiting && engine->peers[from].state == WELL)
-        return weft_tcp_read(&engine->peers[from]) || more;
     if (engine->live_count > DIRECT)
         return serve_many(engine) || more;
     for (int i = engine->live_count - 1; i >= 0;
@@ -147,7 +145,7 @@ static void tcp_close(void *handle, int64_t linger_ns)
     while (engine->waiting > 0 && weft_clock_ns() < until) {
         struct pollfd ready = {.fd = engine->epoll, .events = POLLIN};
 
-        if (!tcp_progress(engine, -1) && tcp_arm(engine))
+        if (!tcp_progress(engine) && tcp_arm(engine))
             poll(&ready, 1, 10);
     }
     for (int number = 0; number < engine->peer_count; number++)

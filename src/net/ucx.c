@@ -233,9 +233,8 @@ static void ucx_send(void *handle, int number, const void *header, size_t header
     sent(argument, !UCS_PTR_IS_ERR(request));
 }
 
-static bool ucx_progress(void *handle, int from)
+static bool ucx_progress(void *handle)
 {
-    (void)from; /* it cannot be asked for one */
     return ucx.ucp_worker_progress(((ucx_engine *)handle)->worker) != 0;
 }
 

@@ -449,7 +449,7 @@ static void check_cut(void)
     pthread_mutex_lock(&nodes[0].net->lock); /* reads nothing until its sender is stopped */
     weft_net_send_early(nodes[1].net, 0, &early, NULL, NULL);
     pthread_mutex_lock(&nodes[1].net->lock);
-    while (nodes[1].net->engine->progress(nodes[1].net->handle, -1)) /* as much as the connection takes */
+    while (nodes[1].net->engine->progress(nodes[1].net->handle)) /* as much as the connection takes */
         ;
     pthread_mutex_unlock(&nodes[0].net->lock);
     for (int i = 0; i < 2000 && !begun; i++) {

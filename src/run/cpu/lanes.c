@@ -237,7 +237,7 @@ static bool run_lane(worker *w, uint32_t lane, uint32_t most)
            !awaits_sent(x, lane, &x->plan->part.tasks[list->task0 + next]) && !stopped(x)) {
         run_task(w, lane, list->task0 + next);
         if (x->plan->part.domain && takes_long(x, list->task0 + next)) {
-            weft_net_poll(x->group->world->net, -1);
+            weft_net_poll(x->group->world->net);
             most = done;
         }
         atomic_store_explicit(&state->next, ++next, memory_order_relaxed);
