@@ -78,8 +78,8 @@ static weft_schedule choose_across(const weft_problem *p, int world, bool alone)
 static weft_schedule usual_schedule(const weft_problem *p, int world)
 {
     bool f32 = p->dtype == WEFT_F32, few = p->m <= (f32 ? 512 : 256);
-    /* Four ranks, of one worker and of four: owners' sums took longer than the collective. */
-    bool crowd = world > 2;
+    /* Four ranks of four workers: owners' sums took longer than the collective that all workers share. */
+    bool crowd = world > 2 && p->tuning.workers > 1;
 
     switch (p->op) {
     case WEFT_OP_GEMM_RS:

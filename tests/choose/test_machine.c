@@ -103,14 +103,16 @@ static void foresees_few_rows(void)
         CHECK(weft_choose_remembers(&basis.machine, &problem, 4));
 }
 
-/* Without a calibration: more than two ranks add up together, two as they go. */
-static void many_ranks_add_up_together(void)
+/* Without a calibration: several workers of several ranks add up together, one worker or two ranks as they
+ * go.
+ */
+static void many_workers_add_up_together(void)
 {
     static const struct {
         int world, workers;
         weft_schedule schedule;
     } cases[] = {
-        {4, 4, WEFT_SCHEDULE_UNFUSED}, {4, 1, WEFT_SCHEDULE_UNFUSED}, {2, 4, WEFT_SCHEDULE_TWO_SHOT}};
+        {4, 4, WEFT_SCHEDULE_UNFUSED}, {4, 1, WEFT_SCHEDULE_TWO_SHOT}, {2, 4, WEFT_SCHEDULE_TWO_SHOT}};
     weft_error_text error = {0};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -192,7 +194,7 @@ int main(void)
 
     weighs_the_promise();
     foresees_few_rows();
-    many_ranks_add_up_together();
+    many_workers_add_up_together();
     reads_b_once_for_few_rows();
     pushes_sums_of_lone_ranks();
     /* Where a fused kernel's launch costs more than a tiny problem's communication, it is not taken. */
