@@ -290,7 +290,7 @@ static int64_t columns_of_task(const weft_gemm_tile *tile, int members)
 {
     grid g = {.tile = tile, .members = members};
 
-    if (block_to_share(tile, members) > 0 || tile->packed_b || packs(tile, members))
+    if (tile->n == 0 || block_to_share(tile, members) > 0 || tile->packed_b || packs(tile, members))
         return tile->n;
     cut_grid(&g, false);
     return weft_min(g.cols, tile->n);

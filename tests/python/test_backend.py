@@ -475,27 +475,6 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body))
 
-    def test_counts_of_cuda_tensors_wait_for_calls_on_the_cpu(self) -> None:
-        """An uneven all_to_all of CUDA tensors is made at once, and its counts meet in the group on the CPU."""
-
-        class Pretended(torch.Tensor):
-            is_cuda = True
-
-        def body(rank: int) -> None:
-            group, hold, x = dist.group.WORLD, threading.Event(), torch.ones(3)
-            if rank == 0:
-                group._lane.submit([], hold.wait)
-                threading.Timer(0.2, hold.set).start()
-            work = dist.all_reduce(x, async_op=True)
-            given = [torch.full((r + 1,), float(rank)).as_subclass(Pretended) for r in range(2)]
-            got = [torch.empty(rank + 1) for _ in range(2)]
-            group._exchange(got, given)
-            work.wait()
-            assert x.tolist() == [2.0] * 3
-            assert [y.tolist() for y in got] == [[float(r)] * (rank + 1) for r in range(2)]
-
-        support.ranks(2, inside("weft", body, timeout=20))
-
     def test_tensors_that_cannot_be_taken_are_refused(self) -> None:
         def body(rank: int) -> None:
             here, there = torch.ones(1, 2), torch.ones(1, 2, device="meta")
