@@ -177,8 +177,10 @@ static inline weft_reduction coll_reduction(weft_dtype dtype, uint64_t seed)
 }
 
 /* Every operation, schedule and dtype; counts around every boundary, in and out of place, aligned or not. Of
- * large counts one dtype in `large_step`, others with each schedule. */
-static inline void coll_all(const coll_rank *r, const int64_t *counts, int count_count, int large_step)
+ * each count one dtype in `step`, of large ones in `large_step`: others with each schedule and number of
+ * ranks. */
+static inline void coll_all(const coll_rank *r, const int64_t *counts, int count_count, int step,
+                            int large_step)
 {
     static const weft_schedule schedules[] = {
         WEFT_SCHEDULE_AUTO, WEFT_SCHEDULE_ONE_SHOT, WEFT_SCHEDULE_TWO_SHOT,        WEFT_SCHEDULE_PULL,
@@ -195,7 +197,8 @@ static inline void coll_all(const coll_rank *r, const int64_t *counts, int count
                 continue;
             for (int c = 0; c < count_count; c++)
                 for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_BOOL; dtype++, seed++) {
-                    bool left_out = counts[c] >= COLL_LARGE && ((int)dtype + (int)s + (int)op) % large_step;
+                    bool left_out = ((int)dtype + (int)s + (int)op + weft_size(r->gpu)) %
+                                    (counts[c] >= COLL_LARGE ? large_step : step);
 
                     if (left_out || (coll_reduces(op) && dtype == WEFT_BYTE))
                         continue;

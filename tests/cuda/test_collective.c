@@ -15,7 +15,7 @@ static void every_kind(weft_group *group, void *argument)
 
     (void)argument;
     if (coll_begin(group, &r)) {
-        coll_all(&r, counts, weft_size(group) > 3 ? 6 : 7, (int)check_repeat(4, 1));
+        coll_all(&r, counts, weft_size(group) > 3 ? 6 : 7, (int)check_repeat(3, 1), (int)check_repeat(4, 1));
         coll_stream(&r, 120, 3000);
         coll_moves(&r, 12);
     }
@@ -30,8 +30,8 @@ static void apart_rank(weft_group *group, void *argument)
 
     (void)argument;
     if (coll_begin_on(group, weft_rank(group), &r)) {
-        coll_all(&r, counts, 7, (int)check_repeat(4, 1));
-        coll_lines(&r, 1000);
+        coll_all(&r, counts, 7, (int)check_repeat(3, 1), (int)check_repeat(12, 1));
+        coll_lines(&r, (int)check_repeat(200, 1000));
         coll_stream(&r, 60, 3000);
     }
     coll_end(&r);

@@ -18,7 +18,7 @@ static void coll_body(weft_group *group, void *argument)
     coll_rank r;
 
     if (coll_begin(group, &r)) {
-        coll_all(&r, counts, weft_size(group) > 2 && run->counts > 6 ? 6 : run->counts, 1);
+        coll_all(&r, counts, weft_size(group) > 2 && run->counts > 6 ? 6 : run->counts, 1, 1);
         coll_stream(&r, run->rounds, 20000);
         coll_moves(&r, run->rounds / 5);
     }
