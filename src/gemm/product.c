@@ -285,12 +285,13 @@ static int64_t block_to_share(const weft_gemm_tile *tile, int members)
     return block > 0 && short_lines && weft_divide_up(tile->k, block) >= members ? block : 0;
 }
 
-/* The most columns that a member has at a time where it packs them itself. */
+/* The most columns that a member has at a time where it packs them itself; a member alone has all. */
 static int64_t columns_of_task(const weft_gemm_tile *tile, int members)
 {
     grid g = {.tile = tile, .members = members};
 
-    if (tile->n == 0 || block_to_share(tile, members) > 0 || tile->packed_b || packs(tile, members))
+    if (members == 1 || tile->n == 0 || block_to_share(tile, members) > 0 || tile->packed_b ||
+        packs(tile, members))
         return tile->n;
     cut_grid(&g, false);
     return weft_min(g.cols, tile->n);

@@ -80,6 +80,25 @@ static void test_blocks_have_all_columns(const weft_core *core, weft_dtype dtype
                   weft_gemm_workspace_bytes(bind, tile.m, tile.n, block, false));
 }
 
+/* One thread has all columns, however many strips more would have. */
+static void test_one_has_all_columns(const weft_core *core, weft_dtype dtype)
+{
+    static const int64_t shapes[][3] = {{100, 2000, 500}, {1000, 2000, 500}, {4, 4000, 700}, {64, 512, 0}};
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+    weft_gemm_tile tile = weft_gemm_tile_init(bind, dtype);
+
+    for (int i = 0; i < 8; i++) {
+        tile.m = shapes[i / 2][0];
+        tile.n = shapes[i / 2][1];
+        tile.k = shapes[i / 2][2];
+        tile.a_rs = tile.k;
+        tile.b_rs = i & 1 ? 1 : tile.n;
+        tile.b_cs = i & 1 ? tile.k : 1;
+        CHECK(weft_product_member_bytes(&tile, 1) >=
+              weft_gemm_workspace_bytes(bind, tile.m, tile.n, tile.k, false));
+    }
+}
+
 int main(void)
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
@@ -93,6 +112,8 @@ int main(void)
             test_packed_bytes(weft_core_at(i), types[t]);
         for (int t = 0; t < 4; t++)
             test_blocks_have_all_columns(weft_core_at(i), types[t]);
+        for (int t = 0; t < 4; t++)
+            test_one_has_all_columns(weft_core_at(i), types[t]);
     }
     (void)gemm_case_run;
     (void)gemm_case_plain;
