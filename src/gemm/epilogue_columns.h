@@ -261,8 +261,8 @@ static void add_terms(const weft_epilogue *e, some_rows *p, const char *c, size_
     }
 }
 
-/* Floats that stay floats, with factors and a bias: in one pass from the sums to D, in the order of the steps
- * above. */
+/* Floats that stay floats, with factors and a bias: in one pass from the sums, which lie elsewhere, to D, in
+ * the order of the steps above. */
 static void finish_floats(const weft_epilogue *e, const some_rows *p, int64_t rows, const float *sums,
                           int64_t ld, float *d, int64_t d_ld)
 {
@@ -287,9 +287,8 @@ static void finish_columns(const weft_epilogue *e, int64_t rows, int64_t j0, int
     some_rows p;
     bool only_rounds = e->acc_dtype == WEFT_F32 && e->alpha == 1 && e->act == WEFT_ACT_NONE &&
                        !e->row_scale && !e->col_scale && !e->bias && (!e->c || e->beta == 0);
-
     bool stays_float = e->acc_dtype == WEFT_F32 && e->d_dtype == WEFT_F32 && e->alpha != 0 &&
-                       e->act == WEFT_ACT_NONE && (!e->c || e->beta == 0);
+                       e->act == WEFT_ACT_NONE && (!e->c || e->beta == 0) && acc != d;
 
     p.cols = cols;
     for (int64_t j = 0; j < cols; j++)
