@@ -385,8 +385,10 @@ static int reach(const struct addrinfo *list, int port, int *why)
         else
             continue;
         fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0)
+        if (fd < 0) {
+            *why = *why ? *why : errno; /* what another address says tells more */
             continue;
+        }
         ready = (struct pollfd){.fd = fd, .events = POLLOUT};
         if (connect(fd, (struct sockaddr *)&address, at->ai_addrlen) == 0)
             return fd;
@@ -497,8 +499,7 @@ static bool tell_of_wait(const weft_meet *meet, int64_t begun, const char *why)
         return false;
     fprintf(stderr,
             "weft: rank %d has not reached rank 0 at %s, port %d, for %.0f s (%s): MASTER_ADDR must name the "
-            "host "
-            "of rank 0, as this host reaches it; trying for another %.0f s (WEFT_ENTER_TIMEOUT)\n",
+            "host of rank 0, as this host reaches it; trying for another %.0f s (WEFT_ENTER_TIMEOUT)\n",
             meet->rank, meet->host, meet->port, (double)(now - begun) * 1e-9, why,
             (double)(meet->deadline_ns - now) * 1e-9);
     return true;
