@@ -518,6 +518,11 @@ static void be_bad(int rank, void *argument)
         CHECK_INT(weft_all_reduce(group, send, recv, rank == bad ? 8 : COUNT, WEFT_F32, WEFT_SUM),
                   WEFT_ERR_MISMATCH);
         CHECK_HAS(weft_error(group), "8 elements");
+        /* One that goes straight beside one that goes through a node. */
+        CHECK_INT(weft_all_reduce(group, send, recv, rank == bad ? 8 : 400, WEFT_F32, WEFT_SUM),
+                  WEFT_ERR_MISMATCH);
+        CHECK_INT(weft_all_reduce(group, send, recv, rank == bad ? 400 : 8, WEFT_F32, WEFT_SUM),
+                  WEFT_ERR_MISMATCH);
         CHECK_INT(weft_all_reduce(group, send, recv, 8, WEFT_F32, WEFT_SUM), WEFT_OK);
     }
     for (int i = 0; status == WEFT_OK && i < 100000; i++) {

@@ -76,8 +76,9 @@ static bool are_alone(const weft_group *group)
 static bool through_hub(const weft_group *group, weft_op op, size_t bytes)
 {
     int nodes = group->session && group->session->seating ? group->session->seating->node_count : 1;
+    size_t message = op == WEFT_OP_REDUCE_SCATTER ? bytes * (size_t)group->size : bytes;
 
-    if (group->alone || nodes < 3 || (nodes == 3 && are_alone(group) && bytes <= PACKET_BYTES))
+    if (group->alone || nodes < 3 || (nodes == 3 && are_alone(group) && message <= PACKET_BYTES))
         return false;
     return op != WEFT_OP_ALL_TO_ALL || bytes <= (nodes == 3 ? THREE_SHARE_BYTES : HUB_SHARE_BYTES);
 }
