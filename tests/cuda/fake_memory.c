@@ -12,12 +12,13 @@
 
 enum { GRAIN = 4096 };
 
-/* The ranges of addresses that were reserved or allocated: what lies outside them is host memory to this
- * driver. */
+/* The ranges of addresses that were reserved or allocated, pinned memory too: what lies outside them this
+ * driver does not know. */
 enum { RANGES_MAX = 1024 };
 static struct {
     _Atomic(char *) begin;
     size_t bytes;
+    CUmemorytype type;
 } ranges[RANGES_MAX];
 
 static int owner = -1; /* the GPU that all memory is said to be on; -1: each is where it was made */
@@ -27,12 +28,13 @@ void fake_gpu_own(int device)
     owner = device;
 }
 
-static void note_range(void *range, size_t bytes)
+static void note_range(void *range, size_t bytes, CUmemorytype type)
 {
     for (int i = 0; i < RANGES_MAX; i++) {
         char *none = NULL;
         if (atomic_compare_exchange_strong(&ranges[i].begin, &none, range)) {
             ranges[i].bytes = bytes;
+            ranges[i].type = type;
             return;
         }
     }
@@ -53,7 +55,7 @@ static CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream)
     NOT_IN_CAPTURE();
     *at = (CUdeviceptr)(uintptr_t)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
     if (*at)
-        note_range((void *)(uintptr_t)*at, bytes);
+        note_range((void *)(uintptr_t)*at, bytes, CU_MEMORYTYPE_DEVICE);
     return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -78,11 +80,14 @@ static CUresult fake_free(CUdeviceptr at)
 static CUresult fake_alloc_host(void **at, size_t bytes)
 {
     *at = calloc(1, bytes);
+    if (*at)
+        note_range(*at, bytes, CU_MEMORYTYPE_HOST);
     return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult fake_free_host(void *at)
 {
+    forget_range(at);
     free(at);
     return CUDA_SUCCESS;
 }
@@ -185,7 +190,7 @@ static CUresult fake_pointer(void *value, CUpointer_attribute attribute, CUdevic
         char *begin = ranges[i].begin;
         if (begin && (char *)(uintptr_t)at >= begin && (char *)(uintptr_t)at < begin + ranges[i].bytes) {
             *(unsigned *)value =
-                attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (unsigned)owner : CU_MEMORYTYPE_DEVICE;
+                attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (unsigned)owner : (unsigned)ranges[i].type;
             return CUDA_SUCCESS;
         }
     }
@@ -208,7 +213,7 @@ static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CU
     BREAK(cuMemAddressReserve);
     if (range == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    note_range(range, bytes);
+    note_range(range, bytes, CU_MEMORYTYPE_DEVICE);
     *at = (CUdeviceptr)(uintptr_t)range;
     return CUDA_SUCCESS;
 }

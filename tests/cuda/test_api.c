@@ -116,12 +116,14 @@ static void values_rank(weft_group *group, void *argument)
     const float values[] = {2, 3, 0.5f, -4};
     uint16_t ones[8192], d;
     weft_plan *plan = NULL;
-    float *block, beta = 1;
+    float *block, *pinned, beta = 1;
     int plans = 0;
 
     (void)argument;
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
     CHECK_INT(weft_alloc(group, BLOCK_BYTES + 64, 0, (void **)&block), WEFT_OK);
+    CHECK_INT(weft_cuda_of(group)->device->cu->cuMemAllocHost((void **)&pinned, sizeof(*pinned)),
+              CUDA_SUCCESS);
     weft_operands operands = operands_in((char *)block);
     for (int i = 0; i < 8192; i++)
         weft_element_set(WEFT_BF16, ones, (size_t)i, 1);
@@ -129,12 +131,16 @@ static void values_rank(weft_group *group, void *argument)
     CHECK_INT(weft_memcpy(group, (char *)block + 16384, ones, sizeof(ones)), WEFT_OK);
     for (int i = 0; i < 8; i++) {
         p.alpha = i < 2 ? values[i] : 2;
-        operands.alpha = i < 2 ? NULL : i < 4 ? &values[i] : block + ALPHA;
+        *pinned = values[i % 4];
+        operands.alpha = i < 2 ? NULL : i == 2 ? &values[i] : i == 3 ? pinned : block + ALPHA;
         CHECK_INT(weft_memcpy(group, block + ALPHA, &values[i % 4], sizeof(float)), WEFT_OK);
         CHECK_INT(weft_ag_gemm(group, &p, &operands), WEFT_OK);
         CHECK_INT(weft_memcpy(group, &d, operands.d, sizeof(d)), WEFT_OK);
         CHECK(weft_element_get(WEFT_BF16, &d, 0) == 32 * (double)values[i % 4]);
+        /* the host's, pinned too, are those of the call: nothing is applied behind the product */
+        CHECK((i < 4) == !weft_cuda_plan_of(group->session->cached)->product);
     }
+    weft_cuda_of(group)->device->cu->cuMemFreeHost(pinned);
     for (const weft_plan *x = group->session->cached; x; x = x->next)
         plans++;
     CHECK_INT(plans, 1);

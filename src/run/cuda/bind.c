@@ -75,7 +75,7 @@ static weft_status check_place(const weft_plan *plan, int operand, const weft_gi
     return weft_cuda_check_memory(plan->group, what, given->data, bytes);
 }
 
-bool weft_cuda_reads(const weft_cuda_group *g, const void *pointer)
+unsigned weft_cuda_memory_type(const weft_cuda_group *g, const void *pointer)
 {
     unsigned type = 0;
     bool known;
@@ -84,7 +84,12 @@ bool weft_cuda_reads(const weft_cuda_group *g, const void *pointer)
     known = g->device->cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                                  (CUdeviceptr)(uintptr_t)pointer) == CUDA_SUCCESS;
     weft_cuda_pop(g);
-    return known;
+    return known ? type : 0;
+}
+
+bool weft_cuda_reads(const weft_cuda_group *g, const void *pointer)
+{
+    return weft_cuda_memory_type(g, pointer) == CU_MEMORYTYPE_DEVICE;
 }
 
 weft_cuda_values weft_cuda_values_of(const weft_plan *plan, const weft_operands *operands)

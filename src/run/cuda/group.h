@@ -88,7 +88,11 @@ bool weft_cuda_contains(const weft_group *group, const void *pointer, size_t byt
 /* Whether this rank's GPU can use [pointer, pointer + bytes); `what` begins the sentence of an error. */
 weft_status weft_cuda_check_memory(weft_group *group, const char *what, const void *pointer, size_t bytes);
 
-/* Whether it is memory that the GPU reads, not the host's alone. */
+/* CU_MEMORYTYPE_DEVICE; CU_MEMORYTYPE_HOST: pinned; 0: memory that the GPU does not know. */
+unsigned weft_cuda_memory_type(const weft_cuda_group *g, const void *pointer);
+
+/* Whether an alpha or beta there is the GPU's to read. What lies on the host, pinned or not, the call reads.
+ */
 bool weft_cuda_reads(const weft_cuda_group *g, const void *pointer);
 
 /* Collective, as weft_alloc. `what` begins the sentence of an error. */

@@ -340,7 +340,7 @@ static weft_status copy_values(weft_plan *plan, const weft_operands *user, weft_
 
         if (!arrays[i].from)
             continue;
-        if (arrays[i].count && weft_cuda_reads(&nodes->gpu, arrays[i].from))
+        if (arrays[i].count && weft_cuda_memory_type(&nodes->gpu, arrays[i].from))
             WEFT_CUDA_TRY(cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)arrays[i].from,
                                         (size_t)arrays[i].count * sizeof(float), stream));
         else
