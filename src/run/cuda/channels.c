@@ -155,8 +155,10 @@ static weft_status explain(const weft_group *group, const weft_cuda_record *r, c
         snprintf(text, bytes, "ranks %d and %d both wait for a message of each other", me, peer);
         return WEFT_ERR_MISMATCH;
     default:
-        snprintf(text, bytes, "rank %d waited %.3g s for rank %d to enter %s, and it did not come", me,
-                 (double)group->enter_ns * 1e-9, peer, mine);
+        snprintf(
+            text, bytes,
+            "rank %d waited for rank %d to enter %s (%.3g s), or to go on there (%.3g s), and it did not", me,
+            peer, mine, (double)group->enter_ns * 1e-9, (double)group->progress_ns * 1e-9);
         return WEFT_ERR_TIMEOUT;
     }
 }
