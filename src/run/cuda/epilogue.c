@@ -262,7 +262,7 @@ static weft_status launch(const weft_plan *plan, weft_cuda_epilogue *epilogue, C
     down = weft_divide_up(epilogue->rows, config.blockDimY);
     most =
         weft_divide_up((int64_t)device->sm_count * BLOCKS_A_SM, (int64_t)config.gridDimX * config.gridDimZ);
-    config.gridDimY = (unsigned)(down < most || most == 0 ? down : most);
+    config.gridDimY = (unsigned)weft_min(down, most);
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, device->epilogue, parameters, NULL));
     return WEFT_OK;
 }
