@@ -251,6 +251,9 @@ measured() {
     for op in all_reduce all_gather; do
         row "${op}_$2" $op -n "$2" --processes --bytes "$([ $full = 1 ] && echo 1K:64M || echo 16K:16M)"
     done
+    if "$weft" info | grep -q ', multicast'; then
+        row "all_reduce_${2}_multimem" all_reduce --schedule multimem -n "$2" --processes --bytes "$([ $full = 1 ] && echo 1K:64M || echo 16K:16M)"
+    fi
 }
 
 part 75

@@ -75,6 +75,31 @@ static void apart_of(int world)
     ranks_run(world, apart_rank, NULL);
 }
 
+/* A GPU each, with multicast between them. */
+static void switched_rank(weft_group *group, void *argument)
+{
+    coll_rank r;
+
+    (void)argument;
+    if (coll_begin_on(group, weft_rank(group), &r) && weft_cuda_of(group)->switched)
+        coll_switched(&r);
+    else if (weft_rank(group) == 0)
+        printf("  no multicast between these GPUs\n");
+    coll_end(&r);
+}
+
+static void switched_of(int world)
+{
+    weft_error_text error = {0};
+    int count = 0;
+
+    CHECK_INT(weft_cuda_gpus.count(&count, &error), WEFT_OK);
+    if (count >= world)
+        ranks_run(world, switched_rank, NULL);
+    else
+        printf("  left out: there is %d GPU\n", count);
+}
+
 static void counted_body(weft_group *group, void *argument)
 {
     coll_rank r;
@@ -169,19 +194,19 @@ static void killed_of(int world)
 int main(int argc, char **argv)
 {
     static const device_part parts[] = {
-        {"threads", threads_of, 1},      {"threads", threads_of, 2},
-        {"threads", threads_of, 3},      {"threads", threads_of, 4},
-        {"threads", threads_of, 5},      {"threads", threads_of, 6},
-        {"threads", threads_of, 7},      {"threads", threads_of, 8},
-        {"graph", graph_of, 1},          {"graph", graph_of, 2},
-        {"graph", graph_of, 4},          {"processes", processes_of, 2},
-        {"processes", processes_of, 4},  {"killed", killed_of, 3},
-        {"small", small_of, 1},          {"apart", apart_of, 2},
-        {"apart", apart_of, 5},          {"apart", apart_of, 8},
-        {"counted", counted_of, 1},      {"counted", counted_of, 2},
-        {"counted", counted_of, 3},      {"counted", counted_of, 4},
-        {"counted", counted_of, 8},      {"counted-processes", counted_processes_of, 2},
-        {"counted-faults", faults_of, 2}};
+        {"threads", threads_of, 1},       {"threads", threads_of, 2},
+        {"threads", threads_of, 3},       {"threads", threads_of, 4},
+        {"threads", threads_of, 5},       {"threads", threads_of, 6},
+        {"threads", threads_of, 7},       {"threads", threads_of, 8},
+        {"graph", graph_of, 1},           {"graph", graph_of, 2},
+        {"graph", graph_of, 4},           {"processes", processes_of, 2},
+        {"processes", processes_of, 4},   {"killed", killed_of, 3},
+        {"small", small_of, 1},           {"apart", apart_of, 2},
+        {"apart", apart_of, 5},           {"apart", apart_of, 8},
+        {"counted", counted_of, 1},       {"counted", counted_of, 2},
+        {"counted", counted_of, 3},       {"counted", counted_of, 4},
+        {"counted", counted_of, 8},       {"counted-processes", counted_processes_of, 2},
+        {"counted-faults", faults_of, 2}, {"switched", switched_of, 2}};
 
     many = (int)check_repeat(200, 1000);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
