@@ -236,6 +236,31 @@ static void counted_rank(weft_group *group, void *argument)
     coll_end(&r);
 }
 
+/* A group that is freed before its stream has passed a call with counts: its memory goes when the kernel has
+ * ended, done or given up. */
+static void freed_rank(weft_group *world, void *argument)
+{
+    int64_t counts[3] = {70000, 3, 0}, all = counts[0] + counts[1];
+    CUdeviceptr memory;
+    weft_group *group;
+    CUstream stream;
+
+    (void)argument;
+    CHECK_INT(weft_group_split(world, 0, weft_rank(world), &group), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    const weft_cuda_driver *cu = weft_cuda_of(group)->device->cu;
+    CHECK_INT(cu->cuMemAlloc(&memory, (size_t)(2 * all)), CUDA_SUCCESS);
+    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_INT(weft_group_set_stream(group, 1, stream), WEFT_OK);
+    CHECK_INT(weft_all_gather_v(group, (void *)(uintptr_t)memory, (void *)(uintptr_t)(memory + (size_t)all),
+                                counts, WEFT_BYTE),
+              WEFT_OK);
+    weft_group_free(group);
+    CHECK_INT(cu->cuStreamQuery(stream), CUDA_SUCCESS);
+    cu->cuStreamDestroy(stream);
+    cu->cuMemFree(memory);
+}
+
 static void counted_process(int rank, void *argument)
 {
     weft_group *group;
@@ -303,6 +328,7 @@ static void test_counted(void)
         ranks_run(ranks, counted_rank, &gpus);
     }
     fake_gpu_install(1, 16, true);
+    ranks_run(3, freed_rank, NULL);
     procs both = procs_start(2, counted_process, &one);
     procs_join(&both);
     for (counted_fault fault = COUNTED_ALIKE; fault < COUNTED_FAULTS; fault++)

@@ -32,6 +32,7 @@ static weft_status open_channels(weft_group *group)
     weft_error_text why = group->error;
 
     if (status != WEFT_OK) {
+        weft_cuda_channels_close(group);
         weft_cuda_detach(group);
         group->error = why;
     }
@@ -59,6 +60,7 @@ static void detach(weft_group *group)
 {
     if (group->world->foreign) /* a driver does not work in a child of fork */
         return;
+    weft_cuda_channels_close(group);
     weft_cuda_tables_free(weft_cuda_of(group));
     weft_cuda_plans_free(weft_cuda_of(group));
     weft_cuda_detach(group);

@@ -1,5 +1,6 @@
 #include "run/cuda/channels.h"
 
+#include "core/clock.h"
 #include "core/hash.h"
 #include "run/cuda/channel.h"
 #include "run/cuda/collective.h"
@@ -26,16 +27,40 @@ static int32_t stripes_of(const weft_group *group)
 weft_status weft_cuda_channels_open(weft_group *group)
 {
     weft_cuda_group *g = weft_cuda_of(group);
+    const weft_cuda_driver *cu = g->device->cu;
     void *block = NULL;
     weft_status status;
 
     if (group->size > WEFT_CUDA_CHANNEL_RANKS)
         return WEFT_OK; /* such calls say so */
     g->channels.stripes = stripes_of(group);
-    status = weft_cuda_alloc(group, (size_t)weft_cuda_channels_bytes(group->size, g->channels.stripes), 1024,
-                             &block);
+    weft_cuda_push(g);
+    status = weft_cuda_check(cu, cu->cuEventCreate(&g->channels.last, CU_EVENT_DISABLE_TIMING),
+                             "cuEventCreate", &group->error);
+    weft_cuda_pop(g);
+    status = weft_cuda_agree(group, WEFT_SYNC_GPU, status);
+    if (status == WEFT_OK)
+        status = weft_cuda_alloc(group, (size_t)weft_cuda_channels_bytes(group->size, g->channels.stripes),
+                                 1024, &block);
     g->channels.block = block;
     return status;
+}
+
+void weft_cuda_channels_close(weft_group *group)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    const weft_cuda_driver *cu = g->device->cu;
+    int64_t begun = weft_clock_ns();
+
+    if (!g->channels.last)
+        return;
+    weft_cuda_push(g);
+    while (cu->cuEventQuery(g->channels.last) == CUDA_ERROR_NOT_READY &&
+           weft_clock_ns() - begun <= group->progress_ns)
+        ;
+    cu->cuEventDestroy(g->channels.last);
+    g->channels.last = NULL;
+    weft_cuda_pop(g);
 }
 
 /* ---- calls -------------------------------------------------------------------------------------------- */
@@ -118,7 +143,10 @@ static weft_status launch(weft_group *group, weft_cuda_channels *c, CUstream str
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, g->device->channels, parameters, NULL));
     g->channels.issued = true;
-    g->channels.captured |= capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (capture == CU_STREAM_CAPTURE_STATUS_NONE)
+        WEFT_CUDA_TRY(cuEventRecord(g->channels.last, stream));
+    else
+        g->channels.captured = true;
     return WEFT_OK;
 }
 

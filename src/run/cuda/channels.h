@@ -10,6 +10,8 @@
 
 /* Collective, when the group is put on its GPUs: a message later needs only two ranks. */
 weft_status weft_cuda_channels_open(weft_group *group);
+/* Not collective: when the GPU is done with calls through them, or after the group's deadline. */
+void weft_cuda_channels_close(weft_group *group);
 
 /* The backend's calls. */
 weft_status weft_cuda_counted(weft_group *group, const weft_counted_job *job);
