@@ -94,23 +94,30 @@ static bool lanes_say_done(const weft_plan_part *part)
     return part->problem.op >= WEFT_OP_ALL_REDUCE || (part->world > 1 && part->problem.tuning.library != 2);
 }
 
-/* Whether the kernels make such results at all. */
-static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p, weft_error_text *error)
+/* Whether the switch between the ranks' GPUs can do it. */
+static weft_status check_switch(const weft_cuda_group *g, const weft_problem *p, weft_error_text *error)
 {
-    if (p->op == WEFT_OP_ALL_REDUCE && p->schedule == WEFT_SCHEDULE_MULTIMEM && !g->switched)
+    if (!g->switched)
         return weft_error_set(
             error, WEFT_ERR_UNSUPPORTED,
             "all_reduce by multimem needs a GPU for every rank and multicast between them "
             "(CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED), and %s; push does the same by plain stores",
             g->device->multicast ? "here ranks share a GPU, or are one" : "there is none here");
-    if (p->op == WEFT_OP_ALL_REDUCE && p->schedule == WEFT_SCHEDULE_MULTIMEM &&
-        !weft_cuda_multicast_reduces(p->dtype, p->reduction))
+    if (!weft_cuda_multicast_reduces(p->dtype, p->reduction))
         return weft_error_set(
             error, WEFT_ERR_UNSUPPORTED,
             "the switch between GPUs does not reduce %s so: multimem adds floats and "
             "integers of 32 and 64 bits, f16 and bf16, and of all but f32 and f64 takes the "
             "least or greatest; push reduces anything",
             weft_dtype_name(p->dtype));
+    return WEFT_OK;
+}
+
+/* Whether the kernels make such results at all. */
+static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p, weft_error_text *error)
+{
+    if (p->op == WEFT_OP_ALL_REDUCE && p->schedule == WEFT_SCHEDULE_MULTIMEM)
+        return check_switch(g, p, error);
     if (p->b_form == WEFT_B_PREPACKED)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "B packed by weft_pack is for CPU kernels; on GPUs give B as it is");
