@@ -62,7 +62,7 @@ static void no_room(weft_group *group, void *unused)
         CHECK_HAS(weft_error(group), "WEFT_HEAP");
         CHECK(staged == NULL);
         /* More than the system has for the rank alone. */
-        CHECK_INT(make_product(group, WEFT_OP_GEMM_AR, WEFT_F16, 64, 16, (int64_t)1 << 31, &staged),
+        CHECK_INT(make_product(group, WEFT_OP_GEMM_AR, WEFT_F16, 64, 16, (int64_t)1 << 38, &staged),
                   WEFT_ERR_MEMORY);
         CHECK_HAS(weft_error(group), "bytes of scratch");
         CHECK(staged == NULL);
