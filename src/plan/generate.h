@@ -61,7 +61,8 @@ static inline int64_t weft_widest(int64_t tile, int64_t grain)
 
 /*
  * The same for columns, whose tiles share `grain` by `grain` what there is, so that none is left with a rest;
- * with a grain of 0 they are cut like rows.
+ * with a grain of 0 they are cut like rows. The first is one of the widest; wide ones and narrow ones take
+ * turns, so that workers who get every so many have as much as others.
  */
 static inline int64_t weft_cut_columns_count(int64_t extent, int64_t tile, int64_t grain)
 {
@@ -72,16 +73,15 @@ static inline int64_t weft_cut_columns_count(int64_t extent, int64_t tile, int64
 
 static inline weft_span weft_cut_columns(weft_span span, int64_t tile, int64_t grain, int64_t index)
 {
-    weft_span part;
-    int64_t end;
+    int64_t grains, count, begin, end;
 
     if (!grain)
         return weft_cut(span, tile, index);
-    part =
-        weft_part(weft_divide_up(span.count, grain), weft_cut_columns_count(span.count, tile, grain), index);
-    end = (part.begin + part.count) * grain;
-    return (weft_span){span.begin + part.begin * grain,
-                       (end < span.count ? end : span.count) - part.begin * grain};
+    grains = weft_divide_up(span.count, grain);
+    count = weft_cut_columns_count(span.count, tile, grain);
+    begin = weft_divide_up(index * grains, count) * grain;
+    end = weft_min(weft_divide_up((index + 1) * grains, count) * grain, span.count);
+    return (weft_span){span.begin + begin, end - begin};
 }
 
 static inline weft_span weft_whole(int64_t extent)

@@ -63,13 +63,19 @@ static weft_span grid_cols(const across *x, int owner)
     return weft_whole(x->by_rows ? x->gen.problem->n : block_of(x, owner).count);
 }
 
+/* Of a gemm_ar in all, which its owners take in turn; else of the owner's block. */
+static int64_t tiles(const across *x, int owner)
+{
+    return x->gen.problem->l * weft_cut_count(grid_rows(x, owner).count, x->tile_m) *
+           weft_cut_columns_count(grid_cols(x, owner).count, x->tile_n, x->grain_n);
+}
+
 static int64_t units(void *context, int owner)
 {
     const across *x = context;
-    int64_t tiles = x->gen.problem->l * weft_cut_count(grid_rows(x, owner).count, x->tile_m) *
-                    weft_cut_columns_count(grid_cols(x, owner).count, x->tile_n, x->grain_n);
+    int64_t count = tiles(x, owner);
 
-    return x->op == WEFT_OP_GEMM_AR ? (tiles + x->gen.world - 1 - owner) / x->gen.world : tiles;
+    return x->op == WEFT_OP_GEMM_AR ? weft_part(count, x->gen.world, owner).count : count;
 }
 
 static unit unit_at(const across *x, int owner, int64_t number)
@@ -93,9 +99,13 @@ static unit unit_at(const across *x, int owner, int64_t number)
     return u;
 }
 
-/* So that owners with few units do not all begin with the same lane. */
+/* The units of earlier owners, about: those with few do not all begin with the same lane. */
 static int64_t turn(void *context, int owner)
 {
+    const across *x = context;
+
+    if (x->op == WEFT_OP_GEMM_AR)
+        return weft_part(tiles(x, owner), x->gen.world, owner).begin;
     return owner * units(context, owner);
 }
 
