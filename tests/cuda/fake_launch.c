@@ -350,6 +350,7 @@ typedef struct fake_event {
 static CUresult fake_event_create(CUevent *event, unsigned flags)
 {
     (void)flags;
+    BREAK(cuEventCreate);
     *event = calloc(1, sizeof(fake_event));
     return *event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

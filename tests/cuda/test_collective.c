@@ -2,6 +2,7 @@
  * lost. */
 #include "counted_cases.h"
 #include "fake_gpu.h"
+#include "run/cuda/journal.h"
 #include "run/cuda/packets.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -298,6 +299,52 @@ static void late_rank(weft_group *group, void *argument)
               message ? "for rank 1 to enter weft_send" : "for rank 1 to enter weft_gather");
 }
 
+/* The stream of the call is not the one that is waited for first. */
+static void other_stream_rank(weft_group *group, void *argument)
+{
+    CUstream stream;
+    void *memory;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 8192, 0, &memory), WEFT_OK);
+    CHECK_INT(wait_for_one(group, false, memory), WEFT_OK);
+    if (weft_rank(group) == 1) {
+        CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
+        return;
+    }
+    CHECK_INT(weft_cuda_of(group)->device->cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_INT(weft_group_set_stream(group, 1, stream), WEFT_OK);
+    CHECK_INT(wait_for_one(group, false, memory), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
+    weft_group_wait(group); /* nothing is there; the call may expire meanwhile */
+    CHECK_INT(weft_group_set_stream(group, 1, stream), WEFT_OK);
+    CHECK_INT(weft_group_wait(group), WEFT_ERR_TIMEOUT);
+    CHECK_HAS(weft_error(group), "for rank 1 to enter weft_gather");
+}
+
+/* The launch of a call fails on rank 0: peers do not find it among what the rank has begun. */
+static void not_launched_rank(weft_group *group, void *argument)
+{
+    void *memory;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 8192, 0, &memory), WEFT_OK);
+    CHECK_INT(wait_for_one(group, false, memory), WEFT_OK);
+    if (weft_rank(group) == 0) {
+        fake_gpu_break("cuLaunchKernelEx", 0);
+        CHECK_INT(wait_for_one(group, false, memory), WEFT_ERR_SYSTEM);
+        CHECK_HAS(weft_error(group), "cuLaunchKernelEx");
+        fake_gpu_break(NULL, 0);
+    }
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_scatter(group, memory, (char *)memory + 4096, 64, WEFT_F32, 0), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_cuda_journal_compare(group), WEFT_OK);
+}
+
 static void counted_killed_process(int rank, void *argument)
 {
     bool message = *(const bool *)argument;
@@ -329,6 +376,8 @@ static void test_counted(void)
     }
     fake_gpu_install(1, 16, true);
     ranks_run(3, freed_rank, NULL);
+    ranks_run(2, other_stream_rank, NULL);
+    ranks_run(2, not_launched_rank, NULL);
     procs both = procs_start(2, counted_process, &one);
     procs_join(&both);
     for (counted_fault fault = COUNTED_ALIKE; fault < COUNTED_FAULTS; fault++)

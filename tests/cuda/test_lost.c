@@ -2,6 +2,7 @@
  * late or dies, when the driver fails. */
 #include "api_cases.h"
 #include "fake_gpu.h"
+#include "run/cuda/plan.h"
 #include "small_product.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -209,6 +210,29 @@ static void test_broken(void)
     fake_gpu_break(NULL, 0);
 }
 
+/* A rank has no event for the epilogue behind a product: the sums' memory goes back. */
+static void no_event_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(2048, 2048, 32);
+    weft_plan *plan = NULL;
+    size_t before = 0;
+
+    (void)argument;
+    p.act = WEFT_ACT_SILU_GATED;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    for (int i = 0; i < 8; i++) {
+        fake_gpu_break("cuEventCreate", WEFT_CUDA_BOUND_MAX); /* of the product's plan */
+        CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_ERR_SYSTEM);
+        CHECK_HAS(weft_error(group), "cuEventCreate");
+        fake_gpu_break(NULL, 0);
+        if (i == 1)
+            before = weft_cuda_of(group)->committed;
+    }
+    CHECK_INT(weft_cuda_of(group)->committed, before);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    weft_plan_destroy(plan);
+}
+
 /* Kernels that do not run together at first get other streams; when they never do, it is an error at once. */
 static void never_together(weft_group *group, void *argument)
 {
@@ -245,6 +269,7 @@ int main(void)
         fake_gpu_slow(0, 0);
     }
     test_broken();
+    ranks_run(1, no_event_rank, NULL);
     test_rehearsal();
     return check_report("test_cuda_lost");
 }

@@ -653,7 +653,7 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
     if (status == WEFT_OK)
         status = weft_cuda_stage_run(plan, &stages, true, stream);
     if (status != WEFT_OK) {
-        weft_cuda_journal_failed(plan);
+        weft_cuda_journal_failed(plan->group);
         return status;
     }
     weft_cuda_plan_of(plan)->issued = true;

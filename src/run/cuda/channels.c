@@ -125,7 +125,8 @@ static unsigned grid_for(const weft_cuda_group *g, const weft_cuda_channels *c)
     return (unsigned)(jobs < most ? jobs : most);
 }
 
-static weft_status launch(weft_group *group, weft_cuda_channels *c, CUstream stream)
+/* `begun`: whether its kernel is on the stream. */
+static weft_status launch(weft_group *group, weft_cuda_channels *c, CUstream stream, bool *begun)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     const weft_cuda_driver *cu = g->device->cu;
@@ -142,7 +143,7 @@ static weft_status launch(weft_group *group, weft_cuda_channels *c, CUstream str
 
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, g->device->channels, parameters, NULL));
-    g->channels.issued = true;
+    *begun = g->channels.issued = true;
     if (capture == CU_STREAM_CAPTURE_STATUS_NONE)
         WEFT_CUDA_TRY(cuEventRecord(g->channels.last, stream));
     else
@@ -201,6 +202,7 @@ static weft_status read_control(const weft_cuda_group *g, weft_cuda_control *con
     return WEFT_OK;
 }
 
+/* A stream that was set earlier may still have the last of them: who waits for that one is told then. */
 weft_status weft_cuda_channels_settle(weft_group *group)
 {
     weft_cuda_group *g = weft_cuda_of(group);
@@ -210,7 +212,7 @@ weft_status weft_cuda_channels_settle(weft_group *group)
 
     if (!g->channels.issued && !g->channels.captured)
         return WEFT_OK;
-    g->channels.issued = false;
+    g->channels.issued = g->device->cu->cuEventQuery(g->channels.last) == CUDA_ERROR_NOT_READY;
     status = read_control(g, &control, &group->error);
     if (status != WEFT_OK || (!control.record.set && !control.abort))
         return status;
@@ -220,12 +222,19 @@ weft_status weft_cuda_channels_settle(weft_group *group)
     return weft_cuda_lost(group, status, why);
 }
 
-/* On the stream of the group's calls; to its end where they are not ordered. */
-static weft_status issue(weft_group *group, weft_cuda_channels *c)
+/* On the stream of the group's calls; to its end where they are not ordered. `journal`: peers compare it. */
+static weft_status issue(weft_group *group, weft_cuda_channels *c, const weft_entry *journal)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     CUstream stream = weft_cuda_stream(g, g->issue_stream);
-    weft_status status = launch(group, c, stream);
+    bool begun = false;
+    weft_status status;
+
+    if (journal)
+        weft_cuda_journal_call(group, *journal);
+    status = launch(group, c, stream, &begun);
+    if (journal && !begun)
+        weft_cuda_journal_failed(group);
 
     if (status == WEFT_OK && !g->issue_ordered) {
         status = weft_cuda_pass(group, stream);
@@ -307,10 +316,8 @@ weft_status weft_cuda_counted(weft_group *group, const weft_counted_job *job)
                      c.world);
     weft_cuda_push(g);
     status = check_job(group, job, &c, send_bytes, recv_bytes);
-    if (status == WEFT_OK) {
-        weft_cuda_journal_call(group, job->entry);
-        status = issue(group, &c);
-    }
+    if (status == WEFT_OK)
+        status = issue(group, &c, &job->entry);
     weft_cuda_pop(g);
     return status;
 }
@@ -336,7 +343,7 @@ static weft_status pass(weft_group *group, weft_entry entry, const void *send, v
     weft_cuda_push(g);
     status = check_buffer(group, entry, "buffer", send ? send : recv, bytes);
     if (status == WEFT_OK)
-        status = issue(group, &c);
+        status = issue(group, &c, NULL);
     weft_cuda_pop(g);
     return status;
 }

@@ -94,22 +94,43 @@ static weft_status take_memory(weft_plan *plan)
     const weft_cuda_driver *cu = g->device->cu;
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     const weft_operand *d = &p->product->part.operands[p->product->operand_of_role[WEFT_ROLE_D]];
-    void *memory = p->sums;
-    weft_status status = WEFT_OK;
+    void *memory = NULL;
+    weft_status status;
 
     p->sums_ld = weft_round_up(weft_operand_cols(d, plan->group->size, 0), PADDED);
     p->sums_bytes =
         (size_t)(d->batch * weft_operand_rows(d, plan->group->size, 0) * p->sums_ld) * sizeof(float);
-    if (!memory)
-        status = weft_cuda_alloc(plan->group, p->sums_bytes, 1024, &memory);
+    status = weft_cuda_alloc(plan->group, p->sums_bytes, 1024, &memory);
     if (status != WEFT_OK)
         return status;
-    p->sums = memory;
     weft_cuda_push(g);
     status = weft_cuda_check(cu, cu->cuEventCreate(&p->finished, CU_EVENT_DISABLE_TIMING), "cuEventCreate",
                              &plan->group->error);
     weft_cuda_pop(g);
-    return weft_cuda_agree(plan->group, WEFT_SYNC_AGREE, status);
+    status = weft_cuda_agree(plan->group, WEFT_SYNC_AGREE, status);
+    if (status == WEFT_OK)
+        p->sums = memory;
+    else
+        weft_cuda_give(plan->group, memory);
+    return status;
+}
+
+void weft_cuda_epilogue_free(weft_plan *plan)
+{
+    weft_cuda_group *g = weft_cuda_of(plan->group);
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    int64_t begun = weft_clock_ns();
+
+    weft_cuda_push(g);
+    while (p->finished && g->device->cu->cuEventQuery(p->finished) == CUDA_ERROR_NOT_READY &&
+           weft_clock_ns() - begun <= plan->group->progress_ns)
+        ;
+    if (p->finished)
+        g->device->cu->cuEventDestroy(p->finished);
+    p->finished = NULL;
+    weft_cuda_pop(g);
+    free_product(p->product);
+    p->product = NULL;
 }
 
 weft_status weft_cuda_epilogue_make(weft_plan *plan)
@@ -123,8 +144,7 @@ weft_status weft_cuda_epilogue_make(weft_plan *plan)
         plan->bytes += p->sums_bytes + p->product->bytes;
         return WEFT_OK;
     }
-    free_product(p->product);
-    p->product = NULL;
+    weft_cuda_epilogue_free(plan);
     return status;
 }
 
@@ -173,24 +193,6 @@ weft_status weft_cuda_epilogue_create(weft_plan *plan)
     p->next = g->plans;
     g->plans = p;
     return describe(plan, &resolved);
-}
-
-void weft_cuda_epilogue_free(weft_plan *plan)
-{
-    weft_cuda_group *g = weft_cuda_of(plan->group);
-    weft_cuda_plan *p = weft_cuda_plan_of(plan);
-    int64_t begun = weft_clock_ns();
-
-    weft_cuda_push(g);
-    while (p->finished && g->device->cu->cuEventQuery(p->finished) == CUDA_ERROR_NOT_READY &&
-           weft_clock_ns() - begun <= plan->group->progress_ns)
-        ;
-    if (p->finished)
-        g->device->cu->cuEventDestroy(p->finished);
-    p->finished = NULL;
-    weft_cuda_pop(g);
-    free_product(p->product);
-    p->product = NULL;
 }
 
 /* ---- running -------------------------------------------------------------------------------------- */

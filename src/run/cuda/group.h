@@ -33,7 +33,7 @@ typedef struct weft_cuda_group {
     struct {
         char *block;           /* symmetric; NULL: too many ranks */
         int32_t stripes;       /* of a channel */
-        bool issued, captured; /* since outcomes were looked at; by a graph, which may run at any time */
+        bool issued, captured; /* since outcomes were known; by a graph, which may run at any time */
         CUevent last;          /* behind the last call */
     } channels;                /* channels.c */
     CUdeviceptr tiles;         /* what grouped products count in (grouped.c); 0 = none yet */

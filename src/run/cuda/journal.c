@@ -42,12 +42,14 @@ static void enter_run(const weft_group *group, uint32_t number, uint32_t meeting
     g->has_met = false;
 }
 
-static void withdraw(const weft_plan *plan)
+/* Takes the last entry back, and returns it. */
+static uint64_t withdraw(const weft_group *group)
 {
-    weft_journal *mine = &plan->session->control->journal;
+    weft_journal *mine = &group->session->control->journal;
+    uint64_t count = atomic_load_explicit(&mine->count, memory_order_relaxed) - 1;
 
-    atomic_store_explicit(&mine->count, atomic_load_explicit(&mine->count, memory_order_relaxed) - 1,
-                          memory_order_release);
+    atomic_store_explicit(&mine->count, count, memory_order_release);
+    return atomic_load_explicit(&mine->entries[count % WEFT_JOURNAL_ENTRIES], memory_order_relaxed);
 }
 
 void weft_cuda_journal_meet(const weft_plan *plan)
@@ -57,7 +59,7 @@ void weft_cuda_journal_meet(const weft_plan *plan)
 
 void weft_cuda_journal_met(const weft_plan *plan)
 {
-    withdraw(plan);
+    withdraw(plan->group);
     weft_cuda_of(plan->group)->has_met = true;
 }
 
@@ -71,9 +73,10 @@ void weft_cuda_journal_call(const weft_group *group, weft_entry entry)
     enter_run(group, 0, (uint32_t)entry, CALL);
 }
 
-void weft_cuda_journal_failed(const weft_plan *plan)
+void weft_cuda_journal_failed(const weft_group *group)
 {
-    withdraw(plan);
+    if (withdraw(group) & MET)
+        weft_cuda_of(group)->has_met = true;
 }
 
 static bool differ(uint64_t x, uint64_t y)

@@ -14,12 +14,14 @@
 void weft_cuda_journal_meet(const struct weft_plan *plan);
 void weft_cuda_journal_met(const struct weft_plan *plan);
 
-/* It runs a plan with the operands of a meeting, 0 where no peer touches any; it could not. */
+/* It runs a plan with the operands of a meeting, 0 where no peer touches any. */
 void weft_cuda_journal_run(const struct weft_plan *plan, uint32_t meeting);
-void weft_cuda_journal_failed(const struct weft_plan *plan);
 
 /* It makes a collective call that has no plan. */
 void weft_cuda_journal_call(const weft_group *group, weft_entry entry);
+
+/* The run or call that it entered last could not be put on the stream. */
+void weft_cuda_journal_failed(const weft_group *group);
 
 /* WEFT_OK, or ranks have begun different things: the group is lost. */
 weft_status weft_cuda_journal_compare(weft_group *group);

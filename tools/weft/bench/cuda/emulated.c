@@ -79,5 +79,12 @@ weft_status emulated_load(weft_cuda_device *device, weft_error_text *error)
     status = load_images(device, error);
     if (status == WEFT_OK)
         status = load_walks(device, error);
-    return status == WEFT_OK ? load_peers(device, error) : status;
+    if (status == WEFT_OK)
+        status = load_peers(device, error);
+    for (int i = 0; i < WEFT_CUDA_LINK_IMAGES && status != WEFT_OK; i++) {
+        if (device->link_modules[i])
+            device->cu->cuModuleUnload(device->link_modules[i]);
+        device->link_modules[i] = NULL;
+    }
+    return status;
 }
