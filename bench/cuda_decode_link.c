@@ -5,7 +5,7 @@
  *
  * N = K = 8192 over all ranks, 1 to 128 rows, bfloat16 with sums that travel as bfloat16, all replayed from
  * graphs. The rank runs as the library would run it; its peers are their memory, and what they would send it
- * comes when the link would have brought it (run/cuda/link.h). A run takes other weights than the seven
+ * comes when the link would have brought it (bench/cuda/link.h). A run takes other weights than the seven
  * before it, so that they come from memory. `cublas` and `own` are the rank's product alone, cuBLASLt's and
  * weft's, with no link and no peers; `hops1` and `hops2` the whole product, its sums sent by the kernel that
  * multiplies, in one hop or in two; `own+` weft's product and behind it the collective that reduces its sums,

@@ -48,6 +48,9 @@ void fake_gpu_walk_by(const fake_walker *walker);
 /* The streams that kernels went on since the last call, a bit each: 1 is CU_STREAM_LEGACY. */
 uint64_t fake_gpu_take_streams(void);
 
+/* Modules that are loaded: those of benches. */
+int fake_gpu_modules(void);
+
 /* From now on all memory is said to be on that GPU; -1 ends it. */
 void fake_gpu_own(int device);
 

@@ -61,26 +61,19 @@ void fake_kernels(weft_cuda_device *device)
     for (int i = 0; i < 2 * 2 * WEFT_CUDA_SPLITK_TILE_COUNT; i++)
         device->splitk_send[i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT][i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT][i % 2] =
             function_of(SPLITK_SEND_KERNELS + i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT));
-    device->exchange = device->exchange_link = function_of(EXCHANGE_KERNEL);
+    device->exchange = function_of(EXCHANGE_KERNEL);
     device->exchange_lines[0] = device->exchange_lines[1] = device->exchange;
     device->repitch = function_of(REPITCH_KERNEL);
     device->gate = function_of(GATE_KERNEL);
     device->channels = function_of(CHANNELS_KERNEL);
     device->epilogue = function_of(EPILOGUE_KERNEL);
-    device->sums = device->sums_link = function_of(SUMS_KERNEL);
-    for (int i = 0; i <= WEFT_BF16; i++)
-        device->collective_link[i] = device->collective[i];
+    device->sums = function_of(SUMS_KERNEL);
     for (int i = 0; i < WEFT_CUDA_MOE_KERNELS; i++)
         device->moe[i] = function_of(MOE_KERNELS + i);
-    device->moe_link = function_of(MOE_LINK_KERNEL);
     for (int i = 0; i < 4; i++) {
         device->grouped[i / 2][i % 2] = function_of(GROUPED_KERNELS + i);
         device->grouped_stored[i / 2][i % 2] = function_of(GROUPED_KERNELS + 4 + i);
     }
-    for (int i = 0; i < 3; i++)
-        device->link[i] = function_of(PEERS_KERNEL + i);
-    for (int i = 0; i < WEFT_CUDA_LINK_WALKERS; i++)
-        device->walkers_link[i] = device->walkers[0][i][0];
 }
 
 /* ---- graphs: collectives, mixture of experts and grouped products, each again on its stream ------------ */
@@ -288,8 +281,17 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
 }
 
 /* Modules: of the benches alone, whose kernels go by name; those of the library are there with the device. */
+static _Atomic int modules;
+
+int fake_gpu_modules(void)
+{
+    return modules;
+}
+
 static CUresult fake_load(CUmodule *module, const void *image)
 {
+    BREAK(cuModuleLoadData);
+    modules++;
     *module = (CUmodule)(uintptr_t)image;
     return CUDA_SUCCESS;
 }
@@ -297,15 +299,48 @@ static CUresult fake_load(CUmodule *module, const void *image)
 static CUresult fake_unload(CUmodule module)
 {
     (void)module;
+    modules--;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_function(CUfunction *function, CUmodule module, const char *name)
 {
+    static const struct {
+        const char *name;
+        int kernel;
+    } stand_ins[] = {{"weft_link_signals", PEERS_KERNEL + FAKE_LINK_SIGNALS},
+                     {"weft_link_packets", PEERS_KERNEL + FAKE_LINK_PACKETS},
+                     {"weft_link_lines", PEERS_KERNEL + FAKE_LINK_LINES},
+                     {"weft_experts_link", MOE_LINK_KERNEL},
+                     {"weft_sums_link", SUMS_KERNEL},
+                     {"weft_exchange_link", EXCHANGE_KERNEL},
+                     {"weft_collective_link_f32", COLLECTIVE_KERNEL},
+                     {"weft_collective_link_f16", COLLECTIVE_KERNEL},
+                     {"weft_collective_link_bf16", COLLECTIVE_KERNEL},
+                     {"weft_walk_bf16_nn", WALKER}};
     int kernel = fake_ladder_find(name);
     (void)module;
+    BREAK(cuModuleGetFunction);
     *function = (CUfunction)(uintptr_t)(LADDER_FUNCTIONS + kernel);
+    for (size_t i = 0; i < sizeof(stand_ins) / sizeof(*stand_ins); i++)
+        if (strcmp(name, stand_ins[i].name) == 0) {
+            *function = function_of(stand_ins[i].kernel);
+            return CUDA_SUCCESS;
+        }
     return kernel >= 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+static CUresult fake_attribute(int *value, CUfunction_attribute attribute, CUfunction function)
+{
+    (void)attribute, (void)function;
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_set_attribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    (void)function, (void)attribute, (void)value;
+    return CUDA_SUCCESS;
 }
 
 static _Atomic int streams_made;
@@ -408,6 +443,8 @@ void fake_launch_calls(weft_cuda_driver *calls)
     calls->cuModuleLoadData = fake_load;
     calls->cuModuleUnload = fake_unload;
     calls->cuModuleGetFunction = fake_function;
+    calls->cuFuncGetAttribute = fake_attribute;
+    calls->cuFuncSetAttribute = fake_set_attribute;
     calls->cuStreamWaitEvent = fake_stream_wait;
     calls->cuEventCreate = fake_event_create;
     calls->cuEventDestroy = fake_event_destroy;

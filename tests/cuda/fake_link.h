@@ -2,7 +2,7 @@
 #ifndef WEFT_TESTS_CUDA_FAKE_LINK_H
 #define WEFT_TESTS_CUDA_FAKE_LINK_H
 
-#include "run/cuda/link.h"
+#include "bench/cuda/link.h"
 
 #include <stdbool.h>
 

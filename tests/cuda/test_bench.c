@@ -102,15 +102,44 @@ static void test_wrong_results_are_found(void)
     weft_cuda_world_free(&w);
 }
 
+/* Half of its kernels cannot be loaded: none stay, and later all can. */
+static void test_half_a_link(void)
+{
+    static const char *const calls[] = {"cuModuleLoadData", "cuModuleGetFunction"};
+    weft_error_text error = {0};
+    emulated link = {.bytes_per_ns = 450};
+    int before = fake_gpu_modules();
+
+    for (int i = 0; i < 2; i++) {
+        fake_gpu_break(calls[i], 4);
+        CHECK_INT(emulated_load(&device, &link, &error), WEFT_ERR_SYSTEM);
+        CHECK_HAS(error.text, calls[i]);
+        CHECK_INT(fake_gpu_modules(), before);
+    }
+    fake_gpu_break(NULL, 0);
+    CHECK_INT(emulated_load(&device, &link, &error), WEFT_OK);
+    CHECK_INT(emulated_load(&device, &link, &error), WEFT_OK);
+    CHECK_INT(fake_gpu_modules(), before + EMULATED_IMAGES);
+    emulated_free(&device, &link);
+    CHECK_INT(fake_gpu_modules(), before);
+}
+
+/* What the link of a world carries in a run. */
+static int64_t carried(const weft_cuda_world *w)
+{
+    weft_cuda_emulation link = {0};
+    weft_error_text error = {0};
+
+    CHECK_INT(emulated_read(&w->executors[0], w->streams[0], &link, &error), WEFT_OK);
+    return link.bytes;
+}
+
 /* Over a link, the collective that stands beside an operation moves as many bytes as that does. */
 static void test_baseline_moves_the_same(void)
 {
-    static const weft_cuda_world_options alone = {.alone = true,
-                                                  .dense = true,
-                                                  .link_bytes_per_ns = 450,
-                                                  .load_link = emulated_load,
-                                                  .link_latency_ns = 2000,
-                                                  .limits = {10, 5}};
+    emulated link = {.bytes_per_ns = 450, .latency_ns = 2000};
+    const weft_cuda_world_options alone = {
+        .alone = true, .dense = true, .stand_in = &link.stand_in, .limits = {10, 5}};
     weft_problem problems[] = {
         problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 512, 512, 256),
         problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 512, 512, 256),
@@ -118,6 +147,7 @@ static void test_baseline_moves_the_same(void)
         problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 512, 1024, 256),
         problem_of(WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, 512, 512, 256)};
     problems[2].wire_dtype = problems[3].wire_dtype = WEFT_BF16;
+    CHECK_INT(emulated_load(&device, &link, &(weft_error_text){0}), WEFT_OK);
     for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
         weft_error_text error = {0};
         gpu_baseline baseline = {0};
@@ -126,16 +156,17 @@ static void test_baseline_moves_the_same(void)
 
         CHECK(gpu_baseline_make(&device, &problems[i], 4, &alone, &baseline, &error));
         CHECK_INT(baseline.products, 1);
-        CHECK(w.executors[0].link_bytes > 0);
+        CHECK(carried(&w) > 0);
         CHECK(gpu_data_check(&w, &verdict));
         CHECK(verdict.any && gpu_verdict_good(&verdict));
-        CHECK_INT(baseline.comm.executors[0].link_bytes + baseline.second.executors[0].link_bytes,
-                  w.executors[0].link_bytes);
+        CHECK_INT(carried(&baseline.comm) + (baseline.second.world ? carried(&baseline.second) : 0),
+                  carried(&w));
         CHECK(gpu_baseline_enqueue_comm(&baseline, &error));
         CHECK_INT(weft_cuda_world_finish(&baseline.comm, &error), WEFT_OK);
         gpu_baseline_free(&baseline);
         weft_cuda_world_free(&w);
     }
+    emulated_free(&device, &link);
 }
 
 /* Ranks that share the GPU gather, sum or scatter together, and every one's product is counted. */
@@ -601,6 +632,7 @@ int main(void)
     test_right_results_pass();
     test_alone();
     test_wrong_results_are_found();
+    test_half_a_link();
     test_baseline_moves_the_same();
     test_baseline_of_virtual_ranks();
     test_ranks_as_processes();

@@ -467,9 +467,6 @@ void weft_cuda_device_close(weft_cuda_device *device)
     for (size_t i = 0; i < sizeof(device->modules) / sizeof(device->modules[0]); i++)
         if (device->modules[i])
             device->cu->cuModuleUnload(device->modules[i]);
-    for (int i = 0; i < WEFT_CUDA_LINK_IMAGES; i++)
-        if (device->link_modules[i])
-            device->cu->cuModuleUnload(device->link_modules[i]);
     device->cu->cuDevicePrimaryCtxRelease(device->device);
     *device = (weft_cuda_device){0};
 }

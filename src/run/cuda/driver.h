@@ -123,10 +123,6 @@ weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const c
     } while (0)
 
 enum { WEFT_CUDA_MOE_KERNELS = 6 };
-enum {
-    WEFT_CUDA_LINK_WALKERS = 3, /* the first of weft_cuda_walkers: crews of two */
-    WEFT_CUDA_LINK_IMAGES = WEFT_CUDA_LINK_WALKERS + 4
-};
 
 typedef struct weft_cuda_device {
     const weft_cuda_driver *cu;
@@ -157,12 +153,6 @@ typedef struct weft_cuda_device {
     CUfunction moe[WEFT_CUDA_MOE_KERNELS];                     /* in the order of run/experts.h */
     CUfunction grouped[2][2];        /* Hopper: by dtype, and whether B is transposed */
     CUfunction grouped_stored[2][2]; /* the same of a B of e4m3 or e5m2 */
-    /* For measurements over an emulated link (emulate.h), all of it the bench's to load: peers of a rank in
-     * the loop, by signals, packets, lines, and in a MoE round; what walks as above, of Hopper bf16, nothing
-     * transposed. */
-    CUmodule link_modules[WEFT_CUDA_LINK_IMAGES];
-    CUfunction link[3], moe_link, walkers_link[WEFT_CUDA_LINK_WALKERS], collective_link[WEFT_BF16 + 1],
-        sums_link, exchange_link;
     bool hopper;
     int crews; /* that fit at once: clusters of WEFT_CUDA_PAIR CTAs on Hopper, else CTAs */
 } weft_cuda_device;

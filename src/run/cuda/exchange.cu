@@ -36,7 +36,7 @@ __device__ __forceinline__ void send_all(const weft_cuda_exchange &x, uint64_t e
 /* For measurements: nothing is there before the link would have delivered all of it. */
 __device__ __forceinline__ void hold(const weft_cuda_exchange &x)
 {
-    unsigned long long began = link_began(x.link), due = began + (unsigned long long)x.link_ns;
+    unsigned long long began = link_began(x.link), due = began + (unsigned long long)x.link->exchange_ns;
     link_wait(due);
     atomicMin((unsigned long long *)&x.link->first, began * 8);
     atomicMax((unsigned long long *)&x.link->free, (due - x.link->latency_ns) * 8);
@@ -61,7 +61,7 @@ template <bool LINK> __device__ __forceinline__ void exchange(const weft_cuda_ex
     for (int at = begin; at < x.rows * across && !watch.lost; at += step)
         receive_sums(x, watch, epoch, x.row0 + at / across, at % across * EXCHANGE_WIDTH);
     if (LINK && x.returns) /* the same once more: as many bytes */
-        __nanosleep((unsigned)min(x.link_ns, (int64_t)1000000));
+        __nanosleep((unsigned)min(x.link->exchange_ns, (int64_t)1000000));
     if (x.returns)
         receive_results(x, watch, epoch, begin, (x.m - x.rows) * across, step,
                         [&](int at, int &row, int &col) {

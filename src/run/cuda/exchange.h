@@ -55,9 +55,7 @@ typedef struct weft_cuda_exchange {
     weft_cuda_control *const *controls; /* every rank's */
     const uint32_t *stop;               /* NULL, or a word of host memory: not zero ends the run */
     uint64_t deadline_ns;
-    /* weft_exchange_link: see emulate.h; sums have come this long after they were sent */
-    struct weft_cuda_emulation *link;
-    int64_t link_ns;
+    struct weft_cuda_emulation *link; /* as of weft_cuda_args */
 } weft_cuda_exchange;
 
 #endif

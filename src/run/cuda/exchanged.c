@@ -107,15 +107,6 @@ int64_t weft_cuda_exchange_sent(const weft_plan_part *part)
     return bytes_of(part, rows, part->problem.wire_dtype);
 }
 
-/* How long the emulated link takes for that. */
-static int64_t link_time(const weft_plan_part *part, const weft_cuda_binding *binding)
-{
-    return binding->link_bytes_per_ns > 0
-               ? (int64_t)(binding->link_latency_ns + binding->link_late_ns +
-                           (double)weft_cuda_exchange_sent(part) / binding->link_bytes_per_ns)
-               : 0;
-}
-
 void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool sent,
                              weft_cuda_exchange *exchange)
 {
@@ -142,8 +133,7 @@ void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding
                             .d_from_row = p->op == WEFT_OP_GEMM_RS ? (int32_t)rows.begin : 0,
                             .alpha = p->alpha,
                             .beta = p->beta,
-                            .act = (int32_t)p->act,
-                            .link_ns = link_time(part, binding)};
+                            .act = (int32_t)p->act};
     int64_t unused;
     uintptr_t ends;
 

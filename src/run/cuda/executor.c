@@ -3,7 +3,6 @@
 
 #include "core/dtype.h"
 #include "run/cuda/choose.h"
-#include "run/cuda/emulate.h"
 #include "run/cuda/halves.h"
 #include "run/cuda/leftover.h"
 #include "run/scales.h"
@@ -17,24 +16,16 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
 {
     const weft_cuda_device *device = executor->device;
     int f16 = problem->dtype == WEFT_F16;
-    bool link = executor->args.link != NULL;
     if (executor->kind == WEFT_CUDA_PACKETS)
         return !executor->packets.lines     ? device->packets[problem->dtype]
                : !executor->packets.reduces ? device->lines_moved
                                             : device->lines[executor->packets.whole_lines][problem->dtype];
     if (executor->kind == WEFT_CUDA_SUMS)
-        return link ? device->sums_link : device->sums;
+        return device->sums;
     if (executor->kind == WEFT_CUDA_COLLECTIVE && executor->switched)
         return device->multimem[problem->dtype];
     if (executor->kind == WEFT_CUDA_COLLECTIVE)
-        return !link                         ? device->collective[problem->dtype]
-               : problem->dtype <= WEFT_BF16 ? device->collective_link[problem->dtype]
-                                             : NULL;
-    if (link)
-        return walker < WEFT_CUDA_LINK_WALKERS && problem->dtype == WEFT_BF16 && executor->hopper &&
-                       !problem->transa && !problem->transb
-                   ? device->walkers_link[walker]
-                   : NULL;
+        return device->collective[problem->dtype];
     if (weft_dtype_is_fp8(problem->dtype))
         return executor->hopper
                    ? device->fp8[problem->dtype == WEFT_FP8_E5M2][weft_cuda_walkers[walker].ctas == 1]
@@ -43,6 +34,31 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
         return device->any[f16];
     return device->walkers[f16][walker][weft_cuda_walker_form(&weft_cuda_walkers[walker], problem->transa,
                                                               problem->transb)];
+}
+
+/* Its tables; with a kernel that stands in, that one and what it reads beside them. */
+static weft_status make_tables(const weft_plan_part *part, const weft_cuda_binding *binding,
+                               const weft_cuda_program *program, weft_cuda_control *const *controls,
+                               weft_cuda_executor *made, weft_error_text *error)
+{
+    const weft_cuda_stand_in *stand_in = made->kind == WEFT_CUDA_PACKETS ? NULL : binding->stand_in;
+    weft_cuda_beside beside = {0};
+    weft_status status;
+
+    if (stand_in) {
+        made->walk = stand_in->kernel(stand_in, made->kind, &part->problem,
+                                      program->hopper ? program->walker : WEFT_CUDA_WALKERS);
+        if (!made->walk)
+            return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "%s", stand_in->limits);
+        beside = stand_in->beside(stand_in, made->kind, part, binding, program);
+        if (!beside.at)
+            return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks",
+                                  part->task_count);
+    }
+    status = weft_cuda_tables_make(made->device, program, part->world, beside, controls, &made->args,
+                                   &made->tables, error);
+    free(beside.at);
+    return status;
 }
 
 /* What a run brings in device memory. */
@@ -195,7 +211,6 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     made->hopper = program.hopper;
     uint32_t lanes = packets ? weft_cuda_packets_grid(&made->packets) : program.lane_count;
     made->grid = lanes * (program.hopper ? (unsigned)weft_cuda_walkers[program.walker].ctas : 1);
-    made->link_bytes = program.link_bytes;
     fill_args(&made->args, part, &program, controls[part->rank], limits);
     if (binding->values)
         fill_scales(&made->args, part, binding->values);
@@ -222,15 +237,10 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
             part->rank, lanes, crews, device->name);
     if (status == WEFT_OK && needs_gate(part, binding, made, share))
         status = add_gate(part, binding, &program, made, error);
-    if (status == WEFT_OK)
-        status = weft_cuda_tables_make(device, &program, part, binding, controls, &made->args, &made->tables,
-                                       error);
     made->switched = binding->to_switch != 0;
     made->walk = pick_kernel(made, &part->problem, program.walker);
-    if (status == WEFT_OK && made->args.link && !made->walk)
-        status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                                "an emulated link is there for products of bfloat16 on Hopper GPUs, nothing "
-                                "transposed, whose rows begin on 16 bytes");
+    if (status == WEFT_OK)
+        status = make_tables(part, binding, &program, controls, made, error);
     made->packets.control = made->args.control;
     made->packets.controls = made->args.peers;
     weft_cuda_program_free(&program);
@@ -273,19 +283,16 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
 {
     weft_cuda_device *device = made->device;
     weft_cuda_program nothing = {0};
-    bool sent = made->splitk.kernel != NULL, link = binding->link_bytes_per_ns > 0, by_lines;
+    bool sent = made->splitk.kernel != NULL, own = !binding->stand_in, by_lines;
     int ctas = weft_cuda_ctas(device, crews);
     weft_status status;
 
     weft_cuda_exchange_make(part, binding, sent, &made->exchange);
-    by_lines = !link && weft_cuda_exchange_by_lines(&made->exchange);
+    by_lines = own && weft_cuda_exchange_by_lines(&made->exchange);
     fill_args(&made->args, part, &nothing, controls[part->rank], limits);
-    made->link_bytes = weft_cuda_exchange_sent(part);
     made->early = device->hopper && crews >= device->crews;
-    made->exchange.receives = sent && made->splitk.fits && !link;
-    made->walk = link        ? device->exchange_link /* which knows no lines */
-                 : !by_lines ? device->exchange
-                             : device->exchange_lines[part->problem.d_dtype == WEFT_F16];
+    made->exchange.receives = sent && made->splitk.fits && own;
+    made->walk = by_lines ? device->exchange_lines[part->problem.d_dtype == WEFT_F16] : device->exchange;
     made->threads = weft_cuda_exchange_threads(&made->exchange, by_lines, ctas);
     if (!made->exchange.receives)
         made->grid = weft_cuda_exchange_grid(&made->exchange, by_lines, ctas);
@@ -293,8 +300,7 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
                  ? add_gate(part, binding, &nothing, made, error)
                  : WEFT_OK;
     if (status == WEFT_OK)
-        status = weft_cuda_tables_make(made->device, &nothing, part, binding, controls, &made->args,
-                                       &made->tables, error);
+        status = make_tables(part, binding, &nothing, controls, made, error);
     weft_cuda_program_free(&nothing);
     made->exchange.link = made->args.link;
     made->exchange.control = made->args.control;
@@ -495,16 +501,6 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
     if (status == WEFT_OK && executor->product_last)
         status = launch_product(executor, stream, error);
     return status;
-}
-
-weft_status weft_cuda_executor_link(const weft_cuda_executor *executor, CUstream stream,
-                                    weft_cuda_emulation *link, weft_error_text *error)
-{
-    const weft_cuda_driver *cu = executor->device->cu;
-    WEFT_CUDA_TRY(
-        cuMemcpyDtoHAsync(link, (CUdeviceptr)(uintptr_t)executor->args.link, sizeof(*link), stream));
-    WEFT_CUDA_TRY(cuStreamSynchronize(stream));
-    return WEFT_OK;
 }
 
 weft_status weft_cuda_executor_outcome(const weft_cuda_executor *executor, CUstream stream,

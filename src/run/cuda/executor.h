@@ -52,8 +52,22 @@ typedef struct weft_cuda_executor {
     uint32_t gate_post0;
     bool hopper;
     int rank;
-    int64_t link_bytes;
 } weft_cuda_executor;
+
+/*
+ * Kernels in the place of the library's own, and what they read beside the tables (args.link): the one door
+ * for measurements of a rank that runs alone (world.h). The bench has them: tools/weft/bench/cuda/emulated.c.
+ */
+typedef struct weft_cuda_stand_in {
+    /* NULL: there is none. `walker` is WEFT_CUDA_WALKERS where it is not Hopper's. */
+    CUfunction (*kernel)(const struct weft_cuda_stand_in *self, weft_cuda_kind kind,
+                         const weft_problem *problem, int walker);
+    /* What the tables are uploaded with: from malloc; NULL: no memory. */
+    weft_cuda_beside (*beside)(const struct weft_cuda_stand_in *self, weft_cuda_kind kind,
+                               const weft_plan_part *part, const weft_cuda_binding *binding,
+                               const weft_cuda_program *program);
+    const char *limits; /* what is said where there is no kernel */
+} weft_cuda_stand_in;
 
 typedef struct weft_cuda_limits {
     double enter_seconds, progress_seconds;
@@ -79,10 +93,6 @@ void weft_cuda_executor_values(weft_cuda_executor *executor, float alpha, float 
 /* Enqueues one run. */
 weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,
                                       weft_error_text *error);
-
-/* After the stream has passed runs over an emulated link: how it did. */
-weft_status weft_cuda_executor_link(const weft_cuda_executor *executor, CUstream stream,
-                                    weft_cuda_emulation *link, weft_error_text *error);
 
 /* After the stream has passed the run: WEFT_OK, or the sentence of the wait that expired. */
 weft_status weft_cuda_executor_outcome(const weft_cuda_executor *executor, CUstream stream,

@@ -227,8 +227,9 @@ weft_status weft_lower_post(weft_lowering *low, uint32_t signal, int rank)
     weft_cuda_program *program = low->program;
     const weft_plan_part *part = low->part;
     uint32_t world = (uint32_t)part->world;
-    /* over an emulated link DONE to a peer stands for that of another to this rank */
-    if (program->transfers && rank != part->rank && signal == WEFT_SIGNAL_DONE(world, (uint32_t)part->rank)) {
+    /* no peer runs where kernels stand in: DONE to one stands for that of another to this rank */
+    if (low->binding->stand_in && rank != part->rank &&
+        signal == WEFT_SIGNAL_DONE(world, (uint32_t)part->rank)) {
         signal = WEFT_SIGNAL_DONE(world, (uint32_t)mirrored(part, rank));
         rank = part->rank;
     }
@@ -392,22 +393,6 @@ static bool own_input(const weft_lowering *low, const weft_region *region)
     return region->rank == low->part->rank && operand_of(low, region)->place == WEFT_PLACE_USER;
 }
 
-/* Over an emulated link: what the task stores at peers or reads there, and whether it tells them something.
- */
-static void settle_transfer(weft_lowering *low, const weft_task *task, weft_cuda_task *out)
-{
-    weft_cuda_transfer *transfer = &low->program->transfers[out->plan_task];
-    const weft_region *d = weft_task_regions(low->part, task);
-    int64_t bytes = 0;
-    for (int i = 0; i < task->region_count; i++)
-        if (d[i].rank != low->part->rank && !(i == out->acc && out->flags & WEFT_CUDA_ADD))
-            bytes += d[i].rows * d[i].cols * (int64_t)weft_dtype_size(operand_of(low, d + i)->dtype);
-    for (uint32_t i = 0; i < task->post_count; i++)
-        transfer->tells |= low->part->posts[task->post0 + i].rank != low->part->rank;
-    low->program->link_bytes += bytes;
-    transfer->bytes = (uint32_t)bytes;
-}
-
 /* Where a task stores to first. Alone, in a peer's staging memory: where that peer's counterpart would store
  * here. */
 static const weft_region *first_destination(weft_lowering *low, const weft_task *task)
@@ -505,8 +490,6 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
         out->flags |= WEFT_CUDA_WIDE_D;
     if (own_input(low, a) && own_input(low, b))
         out->flags |= WEFT_CUDA_LATE;
-    if (low->program->transfers)
-        settle_transfer(low, task, out);
     return status;
 }
 
@@ -595,7 +578,5 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
         out->copy_to_step = to->rs * (int64_t)weft_dtype_size((weft_dtype)to->dtype);
         out->copy_from_step = from->rs * (int64_t)weft_dtype_size((weft_dtype)from->dtype);
     }
-    if (low->program->transfers)
-        settle_transfer(low, task, out);
     return status;
 }

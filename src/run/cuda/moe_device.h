@@ -80,15 +80,6 @@ typedef struct weft_cuda_moe_state {
     uint64_t dispatch_ns, combine_ns;
 } weft_cuda_moe_state;
 
-/* The posts of ranks that do not run, made when an emulated link would have delivered what they send. */
-typedef struct weft_cuda_moe_link {
-    uint64_t *signals; /* of the world; this rank makes its own posts */
-    weft_cuda_moe_state *state;
-    uint64_t *runs; /* of this kernel */
-    int32_t world, rank, phase, pad;
-    uint64_t posts, delay_ns; /* after the phase began */
-} weft_cuda_moe_link;
-
 typedef struct weft_cuda_moe {
     int64_t stride; /* bytes from a rank's memory to the next one's */
     int32_t world, rank;

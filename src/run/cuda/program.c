@@ -96,11 +96,8 @@ static weft_status lower_own_posts(weft_lowering *low, uint32_t index, uint32_t 
     }
     for (int rank = 0; rank < part->world && status == WEFT_OK; rank++)
         if (low->done->lanes[rank] > 1 &&
-            low->done->last[(uint32_t)task->lane * (uint32_t)part->world + (uint32_t)rank] == index + 1) {
+            low->done->last[(uint32_t)task->lane * (uint32_t)part->world + (uint32_t)rank] == index + 1)
             status = weft_lower_post(low, WEFT_SIGNAL_DONE(part->world, part->rank), rank);
-            if (low->program->transfers)
-                low->program->transfers[index].tells = 1;
-        }
     *count = low->program->post_count - *first;
     return status;
 }
@@ -330,13 +327,10 @@ weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_b
     lane_order order = {calloc(part->task_count + 1, sizeof(*order.signal))};
     weft_status status = WEFT_OK;
 
-    if (binding->link_bytes_per_ns > 0)
-        made.transfers = calloc(part->task_count + 1, sizeof(*made.transfers));
     made.lanes = calloc(part->lane_count + 1, sizeof(*made.lanes));
     made.copies = calloc(part->lane_count + 1, sizeof(*made.copies));
     made.tasks = calloc(part->task_count + 1, sizeof(*made.tasks)); /* one more: the walkers prefetch ahead */
-    if (!made.lanes || !made.copies || !made.tasks || !order.signal ||
-        (binding->link_bytes_per_ns > 0 && !made.transfers)) {
+    if (!made.lanes || !made.copies || !made.tasks || !order.signal) {
         free(order.signal);
         weft_cuda_program_free(&made);
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", part->task_count);
@@ -394,6 +388,5 @@ void weft_cuda_program_free(weft_cuda_program *program)
     free(program->waits);
     free(program->posts);
     free(program->maps);
-    free(program->transfers);
     *program = (weft_cuda_program){0};
 }

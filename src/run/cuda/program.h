@@ -9,7 +9,6 @@
 
 #include "plan/plan.h"
 #include "run/cuda/collective.h"
-#include "run/cuda/emulate.h"
 #include "run/cuda/task.h"
 #include "run/cuda/walker.h"
 
@@ -32,8 +31,7 @@ typedef struct weft_cuda_workspace {
 typedef struct weft_cuda_binding {
     const weft_cuda_place *places; /* [operand * world + rank]; base NULL where this rank never touches it */
     uint64_t *const *signals;      /* [rank]: first signal of the rank */
-    double link_bytes_per_ns;      /* emulated link (emulate.h) of a rank that runs alone; 0 = none */
-    double link_latency_ns, link_late_ns;
+    const struct weft_cuda_stand_in *stand_in; /* NULL, or kernels for a rank that runs alone: executor.h */
     /* NULL, or the parts of all ranks: this rank runs alone, and what it sends to peers stands for what they
      * would send to it at that time (all ranks do the same by turns). Peers' staging memory is its own. */
     const weft_plan_part *peers;
@@ -68,11 +66,9 @@ typedef struct weft_cuda_program {
     uint32_t lane_count, copy_count, task_count, view_count, wait_count, post_count, map_count;
     uint32_t view_room, wait_room, post_room, map_room;
     uint32_t enter_post0, enter_posts, enter_wait0, enter_waits, exit_wait0, exit_waits;
-    uint32_t private_signals;      /* signals beyond the plan's that order tasks within a lane */
-    bool hopper;                   /* false: some operand needs the walker for any strides */
-    int walker;                    /* of weft_cuda_walkers, where hopper */
-    weft_cuda_transfer *transfers; /* over an emulated link, by task of the plan; NULL where there is none */
-    int64_t link_bytes;            /* what it carries in a run */
+    uint32_t private_signals; /* signals beyond the plan's that order tasks within a lane */
+    bool hopper;              /* false: some operand needs the walker for any strides */
+    int walker;               /* of weft_cuda_walkers, where hopper */
 } weft_cuda_program;
 
 /*

@@ -24,7 +24,7 @@ static weft_status encode_map(const weft_cuda_driver *cu, const weft_cuda_map *m
 
 /* One table after another in one allocation, each on a line of its own. */
 typedef struct layout {
-    size_t copies, tasks, views, waits, posts, maps, peers, transfers, link, bytes;
+    size_t copies, tasks, views, waits, posts, maps, peers, beside, bytes;
 } layout;
 
 static size_t place(size_t *at, size_t count, size_t size)
@@ -34,7 +34,7 @@ static size_t place(size_t *at, size_t count, size_t size)
     return begin;
 }
 
-static layout lay_out(const weft_cuda_program *p, uint32_t transfers, int world)
+static layout lay_out(const weft_cuda_program *p, size_t beside, int world)
 {
     layout l;
     size_t at = 0;
@@ -45,8 +45,7 @@ static layout lay_out(const weft_cuda_program *p, uint32_t transfers, int world)
     l.posts = place(&at, p->post_count, sizeof(*p->posts));
     l.maps = place(&at, p->map_count, sizeof(CUtensorMap));
     l.peers = place(&at, (size_t)world, sizeof(void *));
-    l.transfers = place(&at, transfers, sizeof(*p->transfers));
-    l.link = place(&at, 1, sizeof(weft_cuda_emulation));
+    l.beside = place(&at, 1, beside);
     l.bytes = at;
     return l;
 }
@@ -57,26 +56,12 @@ static void put(char *image, size_t at, const void *array, size_t bytes)
         memcpy(image + at, array, bytes);
 }
 
-/* The emulated link that `binding` has; its transfers lie where they are uploaded to. */
-static weft_cuda_emulation emulation_of(const weft_cuda_binding *binding, int world)
+weft_status weft_cuda_tables_make(weft_cuda_device *device, const weft_cuda_program *p, int world,
+                                  weft_cuda_beside beside, weft_cuda_control *const *controls,
+                                  weft_cuda_args *args, weft_cuda_tables *tables, weft_error_text *error)
 {
-    return (weft_cuda_emulation){.latency_ns = (uint64_t)binding->link_latency_ns,
-                                 .late_ns = (uint64_t)binding->link_late_ns,
-                                 .eighths_per_byte = (float)(8 / binding->link_bytes_per_ns),
-                                 .peers = (uint32_t)world - 1,
-                                 .first = UINT64_MAX,
-                                 .run_first = UINT64_MAX};
-}
-
-weft_status weft_cuda_tables_make(weft_cuda_device *device, const weft_cuda_program *p,
-                                  const weft_plan_part *part, const weft_cuda_binding *binding,
-                                  weft_cuda_control *const *controls, weft_cuda_args *args,
-                                  weft_cuda_tables *tables, weft_error_text *error)
-{
-    int world = part->world;
-    bool link = binding->link_bytes_per_ns > 0;
     const weft_cuda_driver *cu = device->cu;
-    layout l = lay_out(p, p->transfers ? part->task_count + 1 : 0, world);
+    layout l = lay_out(p, beside.bytes, world);
     char *image = aligned_alloc(128, l.bytes), *base;
     weft_status status = WEFT_OK;
     if (!image)
@@ -88,19 +73,12 @@ weft_status weft_cuda_tables_make(weft_cuda_device *device, const weft_cuda_prog
     put(image, l.waits, p->waits, p->wait_count * sizeof(*p->waits));
     put(image, l.posts, p->posts, p->post_count * sizeof(*p->posts));
     put(image, l.peers, controls, (size_t)world * sizeof(*controls));
-    if (p->transfers)
-        put(image, l.transfers, p->transfers, part->task_count * sizeof(*p->transfers));
+    put(image, l.beside, beside.at, beside.bytes);
     for (uint32_t i = 0; i < p->map_count && status == WEFT_OK && p->hopper; i++)
         status = encode_map(cu, &p->maps[i], (CUtensorMap *)(image + l.maps) + i, error);
     if (status == WEFT_OK)
         status = weft_cuda_check(cu, cu->cuMemAllocAsync(&tables->at, l.bytes, device->uploads),
                                  "cuMemAllocAsync", error);
-    if (status == WEFT_OK && link) {
-        weft_cuda_emulation emulation = emulation_of(binding, world);
-        emulation.transfers = (weft_cuda_transfer *)((char *)(uintptr_t)tables->at + l.transfers);
-        put(image, l.link, &emulation, sizeof(emulation));
-        args->link = (weft_cuda_emulation *)((char *)(uintptr_t)tables->at + l.link);
-    }
     if (status == WEFT_OK)
         status = weft_cuda_check(cu, cu->cuMemcpyHtoDAsync(tables->at, image, l.bytes, device->uploads),
                                  "cuMemcpyHtoDAsync", error);
@@ -124,5 +102,6 @@ weft_status weft_cuda_tables_make(weft_cuda_device *device, const weft_cuda_prog
     args->waits = (const weft_cuda_wait *)(base + l.waits);
     args->posts = (uint64_t *const *)(base + l.posts);
     args->peers = (weft_cuda_control *const *)(base + l.peers);
+    args->link = beside.bytes ? (struct weft_cuda_emulation *)(void *)(base + l.beside) : NULL;
     return status;
 }

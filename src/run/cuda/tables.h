@@ -10,11 +10,16 @@ typedef struct weft_cuda_tables {
     size_t bytes;
 } weft_cuda_tables;
 
-/* Uploads the arrays of `program`, and what is emulated of the link that `binding` has. Of `args` it sets the
- * addresses of the arrays. On failure `tables` has what is to be freed. */
-weft_status weft_cuda_tables_make(weft_cuda_device *device, const weft_cuda_program *program,
-                                  const weft_plan_part *part, const weft_cuda_binding *binding,
-                                  weft_cuda_control *const *controls, weft_cuda_args *args,
-                                  weft_cuda_tables *tables, weft_error_text *error);
+/* What a kernel that stands in reads beside them (executor.h); 0 bytes: nothing. */
+typedef struct weft_cuda_beside {
+    void *at;
+    size_t bytes;
+} weft_cuda_beside;
+
+/* Uploads the arrays of `program` of one of `world` ranks, and what is beside them. Of `args` it sets their
+ * addresses. On failure `tables` has what is to be freed. */
+weft_status weft_cuda_tables_make(weft_cuda_device *device, const weft_cuda_program *program, int world,
+                                  weft_cuda_beside beside, weft_cuda_control *const *controls,
+                                  weft_cuda_args *args, weft_cuda_tables *tables, weft_error_text *error);
 
 #endif

@@ -147,7 +147,7 @@ typedef struct weft_cuda_args {
     const uint64_t *signals; /* this rank's, ENTER signals first */
     const uint32_t *stop;    /* NULL, or a word of host memory: not zero ends the run */
     int32_t rank;
-    struct weft_cuda_emulation *link; /* NULL but for measurements: see emulate.h */
+    struct weft_cuda_emulation *link; /* NULL but for measurements: see weft_cuda_stand_in */
     int32_t tile_m, tile_n;           /* that the kernel was compiled for */
     uint32_t exchanged;               /* A and B of tasks are those of the transposed product */
     uint32_t ranks_enter; /* signals below this number are ENTER signals: they have the longer deadline */

@@ -79,8 +79,8 @@ static weft_status give_memory(weft_cuda_world *w, const weft_cuda_world_options
     return status;
 }
 
-/* A rank alone finds its peers' ENTER and DONE posts of every run there already, unless a link brings them.
- */
+/* A rank alone finds its peers' ENTER and DONE posts of every run there already, unless kernels stand in that
+ * make them. */
 static weft_status enter_peers(weft_cuda_world *w, uint64_t *signals, weft_error_text *error)
 {
     const weft_cuda_driver *cu = w->device->cu;
@@ -116,7 +116,7 @@ static void count_done(const weft_cuda_world *w, int rank, uint32_t *posts)
 }
 
 /* Collectives are chosen as asked for; what stands beside products is made here. */
-static weft_status make_parts(weft_cuda_world *w, const weft_problem *problem, int crews, bool link,
+static weft_status make_parts(weft_cuda_world *w, const weft_problem *problem, int crews, bool own,
                               weft_error_text *error)
 {
     weft_cuda_basis basis = {.world = w->world,
@@ -126,14 +126,14 @@ static weft_status make_parts(weft_cuda_world *w, const weft_problem *problem, i
                              .whole = w->running == 1,
                              .adds = true};
     weft_problem asked = *problem, decided;
-    /* What was tuned had no links between. */
-    weft_status status = link ? WEFT_OK : weft_cuda_tuned(&basis, w->device->name, &asked, error);
+    /* What was tuned had kernels of the library's own. */
+    weft_status status = own ? weft_cuda_tuned(&basis, w->device->name, &asked, error) : WEFT_OK;
 
     decided = weft_cuda_choose(&basis, &asked);
     for (int r = 0; r < w->world && status == WEFT_OK; r++) {
         status = weft_plan_make(&decided, w->world, r, &w->parts[r], error);
         if (status == WEFT_OK)
-            status = weft_cuda_halves_make(&w->parts[r], &basis, !link, &w->collectives[r], error);
+            status = weft_cuda_halves_make(&w->parts[r], &basis, own, &w->collectives[r], error);
     }
     return status;
 }
@@ -145,9 +145,9 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
     uint64_t *signals[WEFT_CUDA_WORLD_MAX] = {0};
     char *inboxes[WEFT_CUDA_WORLD_MAX] = {0};
     int crews = w->device->crews / w->running;
-    weft_status status =
-        make_parts(w, problem, crews, options->alone && options->link_bytes_per_ns > 0, error);
-    bool lanes_say_done, link = options->alone && w->world > 1 && options->link_bytes_per_ns > 0;
+    weft_status status = make_parts(w, problem, crews, !options->alone || !options->stand_in, error);
+    const weft_cuda_stand_in *stand_in = options->alone && w->world > 1 ? options->stand_in : NULL;
+    bool lanes_say_done;
     if (status != WEFT_OK)
         return status;
     w->places = calloc((size_t)w->parts[0].operand_count * (size_t)w->world, sizeof(*w->places));
@@ -156,9 +156,7 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
     lanes_say_done = w->parts[0].problem.op >= WEFT_OP_ALL_REDUCE ||
                      (w->world > 1 && w->parts[0].problem.tuning.library != 2);
     status = give_memory(w, options, signals, inboxes, error);
-    if (status == WEFT_OK && link)
-        status = options->load_link(w->device, error);
-    else if (status == WEFT_OK && options->alone)
+    if (status == WEFT_OK && options->alone && !stand_in)
         status = enter_peers(w, signals[0], error);
     if (options->alone)
         loop_back(w);
@@ -166,9 +164,7 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
         uint32_t done_posts[WEFT_CUDA_WORLD_MAX];
         weft_cuda_binding binding = {.places = w->places,
                                      .signals = signals,
-                                     .link_bytes_per_ns = link ? options->link_bytes_per_ns : 0,
-                                     .link_latency_ns = options->link_latency_ns,
-                                     .link_late_ns = options->link_late_ns,
+                                     .stand_in = stand_in,
                                      .peers = options->alone ? w->parts : NULL,
                                      .done_posts = lanes_say_done ? done_posts : NULL,
                                      .wire = wire_of(w),

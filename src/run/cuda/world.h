@@ -14,10 +14,7 @@ typedef struct weft_cuda_world_options {
     bool alone; /* only rank 0 runs, with all of the GPU: its peers are taken to have entered, and
                    never to touch it */
     bool dense; /* user operands have no padding between rows, whatever that does to alignment */
-    double link_bytes_per_ns; /* alone: over an emulated link (emulate.h); 0 = as fast as memory is */
-    weft_status (*load_link)(weft_cuda_device *device, weft_error_text *error); /* loads the kernels for it */
-    double link_latency_ns;
-    double link_late_ns; /* by which peers enter, and do everything, later than the rank */
+    const weft_cuda_stand_in *stand_in; /* NULL, or alone: what makes the peers' posts, too */
     weft_cuda_limits limits;
 } weft_cuda_world_options;
 

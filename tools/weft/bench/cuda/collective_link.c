@@ -499,6 +499,7 @@ int bench_cuda_collective_link(const weft_options *options, const bench_link *li
     b.report.page = page;
     status = run(&b, options);
     closed = report_close(&b.report);
+    emulated_free(&b.gpu.device, &b.gpu.emulated);
     weft_cuda_device_close(&b.gpu.device);
     return status ? status : closed;
 }

@@ -174,9 +174,14 @@ int loop_start_peers(loop_gpu *b, loop *l, const weft_cuda_executor *executor, u
     if (!l->peers_grid)
         return 0;
     peers.runs = runs;
-    if (failed(&b->error, emulated_load(&b->device, &b->error)) || loop_put(b, peers.up, &up, sizeof(up)))
+    if (failed(&b->error, emulated_load(&b->device, &b->emulated, &b->error)) ||
+        loop_put(b, peers.up, &up, sizeof(up)))
         return 1;
-    TRY(cuLaunchKernelEx(&config, b->device.link[lines ? 2 : packets], parameters, NULL));
+    TRY(cuLaunchKernelEx(&config,
+                         b->emulated.peers[lines     ? EMULATED_LINES
+                                           : packets ? EMULATED_PACKETS
+                                                     : EMULATED_SIGNALS],
+                         parameters, NULL));
     while (up < l->peers_grid) {
         TRY(cuMemcpyDtoHAsync(&up, (CUdeviceptr)(uintptr_t)peers.up, sizeof(up), b->device.uploads));
         TRY(cuStreamSynchronize(b->device.uploads));

@@ -1,22 +1,24 @@
 /*
  * One rank of a plan in the loop: rank 0 runs with the whole GPU, as the library would run it; its peers are
  * their memory, and a kernel on another stream that sends what they would when the link would have brought
- * it (run/cuda/link.h). Calls say why they fail and give 1.
+ * it (link.h). Calls say why they fail and give 1.
  */
 #ifndef WEFT_TOOLS_BENCH_CUDA_LOOP_H
 #define WEFT_TOOLS_BENCH_CUDA_LOOP_H
 
+#include "bench/cuda/emulated.h"
+#include "bench/cuda/link.h"
 #include "bench/cuda/graph.h"
 #include "plan/plan.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/executor.h"
 #include "run/cuda/heap.h"
-#include "run/cuda/link.h"
 
 enum { LOOP_RANKS_MOST = 1 + WEFT_CUDA_LINK_PEERS };
 
 typedef struct loop_gpu {
     weft_cuda_device device;
+    emulated emulated; /* what stands for peers, from when it is first needed */
     weft_error_text error;
     CUstream stream, side; /* of the rank, and of what stands for its peers */
     CUevent begin, end;

@@ -13,6 +13,7 @@
 
 #include "bench/cuda/bench_cuda.h"
 #include "bench/cuda/emulated.h"
+#include "bench/cuda/link.h"
 #include "bench/cuda/failed.h"
 #include "bench/cuda/graph.h"
 #include "bench/cuda/ladder.h"
@@ -45,6 +46,7 @@ typedef struct gpu_rank {
 typedef struct gpu_experts {
     const bench_link *link; /* NULL: all ranks run */
     weft_cuda_device device;
+    emulated emulated; /* where there is a link */
     report report;
     weft_error_text error;
     weft_contest_shape shape;
@@ -386,7 +388,7 @@ static int put_link(gpu_experts *b, int phase, double bytes)
                              .blockDimZ = 1,
                              .hStream = b->side};
 
-    TRY(cuLaunchKernelEx(&config, b->device.moe_link, parameters, NULL));
+    TRY(cuLaunchKernelEx(&config, b->emulated.experts, parameters, NULL));
     return 0;
 }
 
@@ -656,7 +658,7 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link, report_p
     if (weft_cuda_gpus.open(0, &b.device, &b.error) != WEFT_OK)
         return options_error("bench", "--backend cuda: %s", b.error.text);
     b.device.cu->cuCtxSetCurrent(b.device.context);
-    if (b.link && emulated_load(&b.device, &b.error) != WEFT_OK) {
+    if (b.link && emulated_load(&b.device, &b.emulated, &b.error) != WEFT_OK) {
         weft_cuda_device_close(&b.device);
         return options_error("bench", "--link: %s", b.error.text);
     }
@@ -665,6 +667,7 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link, report_p
     status = measure(&b, &choice);
     closed = report_close(&b.report);
     ladder_close(&b.ladder);
+    emulated_free(&b.device, &b.emulated);
     weft_cuda_device_close(&b.device);
     return status ? status : closed;
 }

@@ -84,6 +84,7 @@ typedef struct gpu_bench {
     const weft_options *options;
     bench_link link;
     weft_cuda_device device;
+    emulated emulated; /* where there is a link */
     cublas_peer peer;
     bool has_peer;
     CUdeviceptr peer_result;
@@ -239,10 +240,8 @@ static weft_cuda_world_options world_options(const gpu_bench *bench, bool alone)
 {
     return (weft_cuda_world_options){.alone = alone,
                                      .dense = true,
-                                     .link_bytes_per_ns = bench->link.bytes_per_ns,
-                                     .load_link = emulated_load,
-                                     .link_latency_ns = bench->link.latency_ns,
-                                     .link_late_ns = bench->link.late_ns,
+                                     .stand_in =
+                                         bench->link.bytes_per_ns > 0 ? &bench->emulated.stand_in : NULL,
                                      .limits = {10, 10}};
 }
 
@@ -282,16 +281,16 @@ static report_stats stats_of(const gpu_bench *bench, const contender *c, double 
 static double link_rate(gpu_bench *bench, contender *fused)
 {
     weft_cuda_world *w = fused->world;
-    double bytes = (double)w->executors[0].link_bytes, least = INFINITY;
+    double least = INFINITY;
 
     for (int i = 0; i < 5; i++) {
         weft_cuda_emulation link;
 
         if (!enqueue(bench, fused, 0) ||
-            weft_cuda_executor_link(&w->executors[0], w->streams[0], &link, &bench->error) != WEFT_OK ||
+            emulated_read(&w->executors[0], w->streams[0], &link, &bench->error) != WEFT_OK ||
             link.run_end <= link.run_first)
             return NAN;
-        least = fmin(least, bytes / ((double)(link.run_end - link.run_first) / 8));
+        least = fmin(least, (double)link.bytes / ((double)(link.run_end - link.run_first) / 8));
     }
     return least;
 }
@@ -559,7 +558,11 @@ static void heading(gpu_bench *bench, const weft_problem *p)
 
 int bench_cuda(const weft_options *options, const bench_link *link, report_page *page)
 {
-    gpu_bench bench = {.options = options, .link = *link};
+    gpu_bench bench = {.options = options,
+                       .link = *link,
+                       .emulated = {.bytes_per_ns = link->bytes_per_ns,
+                                    .latency_ns = link->latency_ns,
+                                    .late_ns = link->late_ns}};
     weft_problem problem;
     set_shape shapes[SETS_MOST_SHAPES] = {{options->problem.m, options->problem.n, options->problem.k, 0, 0}};
     int count = 1, status = check_call(&bench, &problem), world = (int)options->ranks;
@@ -567,6 +570,10 @@ int bench_cuda(const weft_options *options, const bench_link *link, report_page 
 
     if (status || !cu)
         return status;
+    if (link->bytes_per_ns > 0 && emulated_load(&bench.device, &bench.emulated, &bench.error) != WEFT_OK) {
+        weft_cuda_device_close(&bench.device);
+        return options_error("bench", "--link: %s", bench.error.text);
+    }
     if (options->set)
         count = set_shapes(options->set, problem.op, options->scale, shapes);
     bench.has_peer = cublas_peer_open(&bench.peer, cu) == 0 &&
@@ -587,6 +594,7 @@ int bench_cuda(const weft_options *options, const bench_link *link, report_page 
         status = bench_schedules(&bench, &problem, world);
     }
     int closed = report_close(&bench.report);
+    emulated_free(&bench.device, &bench.emulated);
     weft_cuda_device_close(&bench.device);
     return status ? status : closed;
 }

@@ -2,7 +2,7 @@
  * One rank of a collective in the loop: its peers are their memory, and beside it a kernel does what they
  * would do, when an emulated link would have brought it. All ranks of a collective do the same at the same
  * time, so what the rank says to a peer is what that peer says to it: the kernel watches what arrives there,
- * and answers in kind. Included by C and by CUDA; used by benchmarks alone.
+ * and answers in kind. Included by C and by CUDA.
  *
  * weft_link_signals stands for peers whose plans go by signals. Its first CTA answers ENTER one latency
  * later. Each of the others waits for one more DONE of the rank at its peers, lets the link carry what a lane
@@ -13,10 +13,11 @@
  * A CTA of it may have several of the rank's chunks, and goes on with all of them at once. And with as many
  * bytes of a product's sums as marked words (exchange.h).
  */
-#ifndef WEFT_RUN_CUDA_LINK_H
-#define WEFT_RUN_CUDA_LINK_H
+#ifndef WEFT_TOOLS_BENCH_CUDA_LINK_H
+#define WEFT_TOOLS_BENCH_CUDA_LINK_H
 
-#include "task.h"
+#include "run/cuda/moe_device.h"
+#include "run/cuda/task.h"
 
 enum {
     WEFT_CUDA_LINK_THREADS = 256,
@@ -75,5 +76,15 @@ typedef struct weft_cuda_link {
     int64_t chunks; /* of lines of the rank, that a CTA has: its number, and so many CTAs on, ... */
     int32_t marked; /* which have no number: see exchange.h */
 } weft_cuda_link;
+
+/* weft_experts_link: the posts of ranks that do not run in a MoE round, made when the link would
+ * have delivered what they send. */
+typedef struct weft_cuda_moe_link {
+    uint64_t *signals; /* of the world; this rank makes its own posts */
+    weft_cuda_moe_state *state;
+    uint64_t *runs; /* of this kernel */
+    int32_t world, rank, phase, pad;
+    uint64_t posts, delay_ns; /* after the phase began */
+} weft_cuda_moe_link;
 
 #endif

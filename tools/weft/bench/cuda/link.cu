@@ -5,10 +5,9 @@
  * kernel that it answers, and stays for as many of its runs as it was launched for. More than some 66 of each
  * (WEFT_CUDA_LINK_LINES_CTAS of lines) on a GPU of 132 SMs get into each other's way.
  */
-#include "collective.h"
 #include "link.h"
-#include "moe_device.h"
-#include "packet.cuh"
+#include "run/cuda/collective.h"
+#include "run/cuda/packet.cuh"
 
 namespace
 {
