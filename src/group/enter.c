@@ -423,11 +423,15 @@ static weft_status gather_by_tcp(void *context, const void *mine, size_t bytes, 
 {
     weft_meet *meet = context;
     bootstrap b = {0};
+    double silence;
     weft_status status = read_settings(&b, error);
 
+    if (status == WEFT_OK)
+        status = weft_env_seconds(WEFT_ENV_LINK_TIMEOUT, &silence, error);
     if (status != WEFT_OK)
         return status;
     meet->deadline_ns = weft_clock_ns() + b.enter_ns;
+    meet->silence_ns = (int64_t)(silence * 1e9);
     meet->tell_ns = (int64_t)UNREACHED_S * 1000000000;
     return weft_meet_gather(meet, mine, bytes, all, error);
 }

@@ -73,11 +73,33 @@ typedef struct host {
     struct pollfd *polled;
 } host;
 
-static void set_nodelay(int fd)
+/* While ranks wait for others nothing is said for minutes; that the other end is there is then seen by what
+ * its system answers. Where a system cannot, a cut link is seen at the deadline. */
+static void set_up(const weft_meet *meet, int fd)
 {
-    int one = 1;
+    int one = 1, silence_ms = (int)(meet->silence_ns / 1000000);
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    if (silence_ms <= 0)
+        return;
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &one, sizeof(one)); /* seconds */
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof(silence_ms));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+}
+
+/* Whether a connection that ended with this error was cut off by a link, not by the other end. */
+static bool is_cut(int error)
+{
+    return error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN;
+}
+
+static weft_status tell_cut(const weft_meet *meet, int rank, weft_error_text *error)
+{
+    return weft_error_set(error, WEFT_ERR_PEER_DIED,
+                          "rank %d was lost while the ranks met: nothing has come from its host for %.1f s "
+                          "(WEFT_LINK_TIMEOUT)",
+                          rank, (double)meet->silence_ns * 1e-9);
 }
 
 static uint64_t code_of(const weft_secret *secret, const void *transcript, size_t before, size_t after,
@@ -166,7 +188,7 @@ static void accept_one(host *h, weft_error_text *error)
         close(fd);
         return;
     }
-    set_nodelay(fd);
+    set_up(h->meet, fd);
     memcpy(g->transcript, &mine, sizeof(mine));
     h->count++;
 }
@@ -215,7 +237,10 @@ static bool listen_to(host *h, guest *g, weft_error_text *error)
         got = recv(g->fd, &surplus, 1, 0);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
             return true;
-        weft_error_set(error, WEFT_ERR_PEER_DIED, "rank %d went away while the ranks met", g->rank);
+        if (got < 0 && is_cut(errno))
+            tell_cut(h->meet, g->rank, error);
+        else
+            weft_error_set(error, WEFT_ERR_PEER_DIED, "rank %d went away while the ranks met", g->rank);
         return false;
     }
     got = recv(g->fd, g->transcript + sizeof(challenge) + g->have, expected(h) - g->have, 0);
@@ -402,7 +427,7 @@ static int reach(const struct addrinfo *list, int port, int *why)
     return -1;
 }
 
-/* False: the other end is gone, or the time is over. */
+/* False: the other end is gone, and errno says why (0: it has ended), or the time is over. */
 static bool read_whole(int fd, void *into, size_t bytes, int64_t deadline_ns)
 {
     char *at = into;
@@ -417,6 +442,7 @@ static bool read_whole(int fd, void *into, size_t bytes, int64_t deadline_ns)
         } else if (got < 0 && (errno == EAGAIN || errno == EINTR) && weft_clock_ns() < deadline_ns) {
             poll(&ready, 1, POLL_MS);
         } else {
+            errno = got == 0 ? 0 : errno;
             return false;
         }
     }
@@ -461,10 +487,15 @@ static weft_status ask(const weft_meet *meet, int fd, const void *mine, size_t b
     *got = REFUSED;
     memset(&heard, 0, sizeof(heard));
     memcpy(heard.number, transcript.answer.number, sizeof(heard.number));
-    if (!read_whole(fd, &heard.last, sizeof(heard.last), meet->deadline_ns))
+    if (!read_whole(fd, &heard.last, sizeof(heard.last), meet->deadline_ns)) {
+        if (is_cut(errno)) {
+            *got = ANSWERED; /* it is no other's rank 0 that is to be looked for */
+            return tell_cut(meet, 0, error);
+        }
         return weft_error_set(error, WEFT_ERR_LAUNCH,
                               "rank 0 at %s did not accept rank %d: WEFT_SECRET differs, or rank 0 has ended",
                               meet->host, meet->rank);
+    }
     *got = ANSWERED;
     if (heard.last.magic != MEET_MAGIC ||
         (heard.last.status == WEFT_OK &&
@@ -533,7 +564,7 @@ static weft_status gather_as_guest(const weft_meet *meet, const void *mine, size
                 told = tell_of_wait(meet, begun, strerror(why));
             if (fd < 0)
                 continue;
-            set_nodelay(fd);
+            set_up(meet, fd);
             status = ask(meet, fd, mine, bytes, all, &got, error);
             close(fd);
             if (got == NO_ANSWER && status == WEFT_OK && !told)

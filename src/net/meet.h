@@ -20,7 +20,8 @@ typedef struct weft_meet {
     const char *secret;
     int rank, size;
     int64_t deadline_ns;
-    int64_t tell_ns; /* after so long without having reached rank 0, others say so on standard error */
+    int64_t silence_ns; /* after so long without a sign of its host a rank that was heard is lost; 0: never */
+    int64_t tell_ns;    /* after so long without having reached rank 0, others say so on standard error */
 } weft_meet;
 
 /* `bytes` of every rank, in `all` by rank. */

@@ -197,12 +197,36 @@ mishap() {
     nothing_left "$what"
 }
 
+# A link that is cut while two ranks wait for a third, which does not come: either says whom it has lost, within 5 s in
+# the long form, and not when the deadline is over.
+cut_early() {
+    local pid began when
+    : >"$work/out"
+    WEFT_LINK_TIMEOUT=$silence over "1 1 1" sh -c '[ "$WEFT_RANK" != 2 ] || exec sleep 300; exec "$0" loop "$1"' "$run" "$mark" >"$work/out" 2>"$work/err" &
+    pid=$!
+    for _ in $(seq 1 1200); do # until rank 0 has what rank 1 says, and nothing more is on its way
+        ip netns exec "${spaces[1]}" awk '$4 == "01" && $5 == "00000000:00000000" {n++} END {exit n != 1}' /proc/net/tcp && break
+        sleep 0.05
+    done
+    sleep 0.3
+    began=$(date +%s%3N)
+    ip link set "wt$$v2" down
+    wait $pid && fail "a link cut early: the job ends with 0"
+    ip link set "wt$$v2" up
+    grep -q 'rank [01] was lost while the ranks met: nothing has come' "$work/out" || fail "a link cut early: $(cat "$work/out" "$work/err")"
+    [ -z "${WEFT_SOAK:-}" ] || while read -r when _; do
+        [ $((when - began)) -le 5000 ] || fail "a link cut early: told after $((when - began)) ms"
+    done < <(grep ' rank ' "$work/out")
+    nothing_left "a link cut early"
+}
+
 over "2 1" "$moe" well "$mark" || fail "experts over two namespaces"
 over "1 2 1" "$run" skew 60 "$mark" || fail "operations over three namespaces"
 mishap "$run" "2 2" rank 1000
 mishap "$run" "2 1" member 1000
 mishap "$run" "1 1" link 5000
 mishap "$moe" "1 2" link 5000
+cut_early
 if [ -n "${WEFT_SOAK:-}" ]; then
     for ranks in "1 1" "2 1" "2 2" "1 3 1" "2 2 2" "3 4" "2 3 3"; do
         over "$ranks" "$run" well "$mark" || fail "$ranks: collectives and products"
@@ -215,6 +239,7 @@ if [ -n "${WEFT_SOAK:-}" ]; then
         mishap "$run" "2 1 1" link 5000
         mishap "$moe" "2 2" rank 1000
         mishap "$moe" "1 2 1" link 5000
+        cut_early
     done
 fi
 nothing_left "the end"
