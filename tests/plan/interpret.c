@@ -1,6 +1,7 @@
 /* How a plan is moved: tasks, messages between domains and the random scheduler. See interpret.h. */
 #include "interpret_world.h"
 
+#include "plan/in_place.h"
 #include "plan/user_operands.h"
 #include "support/check.h"
 
@@ -31,6 +32,44 @@ static double *element(world_state *w, const weft_region *r, int64_t row, int64_
         return &outside;
     }
     return &w->ranks[r->rank].memory[r->operand][(r->batch * rows + row) * cols + col];
+}
+
+/* The operand of a role; as many as there are: none. */
+static uint32_t operand_of(const weft_plan_part *part, weft_operand_role role)
+{
+    uint32_t i = 0;
+
+    while (i < part->operand_count && part->operands[i].role != role)
+        i++;
+    return i;
+}
+
+/* One operand is given the memory of another, `at` elements from its beginning on. */
+static void give_once(const weft_plan_part *part, rank_state *state, uint32_t inner, uint32_t outer,
+                      int64_t at)
+{
+    if (inner == outer || inner >= part->operand_count || outer >= part->operand_count ||
+        at + instance_size(part, inner, part->rank) > instance_size(part, outer, part->rank))
+        return;
+    free(state->owned[inner]);
+    state->owned[inner] = NULL;
+    state->memory[inner] = state->memory[outer] + at;
+}
+
+/* The caller has one matrix for C and D, and where the schedule allows it a collective is in place: SEND is
+ * RECV, or the smaller of the two this rank's row of the larger. */
+static void share_memory(const weft_plan_part *part, rank_state *state)
+{
+    uint32_t send = operand_of(part, WEFT_ROLE_SEND), recv = operand_of(part, WEFT_ROLE_RECV);
+    int64_t row = part->rank * part->problem.count;
+
+    give_once(part, state, operand_of(part, WEFT_ROLE_C), operand_of(part, WEFT_ROLE_D), 0);
+    if (!weft_plan_in_place(&part->problem, part->domain, part->world))
+        return;
+    if (part->problem.op == WEFT_OP_REDUCE_SCATTER)
+        give_once(part, state, recv, send, row);
+    else
+        give_once(part, state, send, recv, part->problem.op == WEFT_OP_ALL_GATHER ? row : 0);
 }
 
 /* ---- tasks --------------------------------------------------------------------------------------- */
@@ -290,6 +329,8 @@ static void finish(world_state *w, int rank, lane_state *lane, const weft_task *
     for (int i = 0; i < task->destinations && lane->result; i++) {
         const weft_region *to = &weft_task_regions(part, task)[i];
 
+        if (task->kind == WEFT_TASK_COPY && element(w, to, 0, 0) == element(w, to + 1, 0, 0))
+            break; /* onto itself: an engine does nothing */
         for (int64_t row = 0; row < to->rows; row++) {
             for (int64_t col = 0; col < to->cols; col++)
                 put(w, part, to, row, col,
@@ -457,6 +498,7 @@ static interpret_result run_world(const weft_plan_part *parts, int world, int ru
     world_state w = {.parts = parts, .world = world, .runs = runs, .seed = seed, .reals = reals};
     interpret_result result = INTERPRET_EXACT;
     unsigned *speed = malloc((size_t)world * sizeof(*speed));
+    bool shares = check_random(&w.seed) % 2;
 
     w.data_seed = check_random(&w.seed);
     w.ranks = calloc((size_t)world, sizeof(*w.ranks));
@@ -469,15 +511,18 @@ static interpret_result run_world(const weft_plan_part *parts, int world, int ru
         state->signals = calloc(part->signal_count, sizeof(*state->signals));
         state->lanes = calloc(part->lane_count, sizeof(*state->lanes));
         state->memory = calloc(part->operand_count, sizeof(*state->memory));
+        state->owned = calloc(part->operand_count, sizeof(*state->owned));
         state->tile = calloc(part->operand_count, sizeof(*state->tile));
         for (uint32_t i = 0; i < part->operand_count; i++) {
             int64_t size = instance_size(part, i, rank);
 
-            state->memory[i] = malloc((size_t)(size ? size : 1) * sizeof(double));
+            state->memory[i] = state->owned[i] = malloc((size_t)(size ? size : 1) * sizeof(double));
             state->tile[i] = calloc((size_t)(size ? size : 1), sizeof(uint64_t));
             for (int64_t j = 0; j < size; j++)
                 state->memory[i][j] = NAN;
         }
+        if (shares)
+            share_memory(part, state);
         interpret_prepare(&w, rank);
     }
     while (step(&w, one_thread, speed)) {
@@ -490,7 +535,7 @@ static interpret_result run_world(const weft_plan_part *parts, int world, int ru
         result = INTERPRET_WRONG;
     for (int rank = 0; rank < world; rank++) {
         for (uint32_t i = 0; i < parts[rank].operand_count; i++) {
-            free(w.ranks[rank].memory[i]);
+            free(w.ranks[rank].owned[i]);
             free(w.ranks[rank].tile[i]);
         }
         for (uint32_t i = 0; i < parts[rank].lane_count; i++) {
@@ -498,6 +543,7 @@ static interpret_result run_world(const weft_plan_part *parts, int world, int ru
             free(w.ranks[rank].lanes[i].carried);
         }
         free(w.ranks[rank].memory);
+        free(w.ranks[rank].owned);
         free(w.ranks[rank].tile);
         free(w.ranks[rank].signals);
         free(w.ranks[rank].lanes);

@@ -8,6 +8,7 @@
  * copy into a packed operand spoils the rest of its last panel, and one that begins inside a panel, or a
  * window that cuts a step of k, gives nothing of use. Sums that are handed on can be had only as the tile
  * they were left as. Carried sums stay with their lane. What is stored is rounded to the type of its operand.
+ * Every other caller has the same memory for C and D, and for SEND and RECV where the schedule allows that.
  *
  * Memory of another domain is poison to read and swallows what is written; so do its signals, but for ENTER.
  * What a crossing COPY moves is read when it ends, and lands some time later, in any order; the messages of

@@ -40,24 +40,32 @@ static double instance_value(const world_state *w, const weft_operand *o, int ra
     return global_value(w, o->role, run, batch, row, col);
 }
 
+static void fill(world_state *w, int rank, uint32_t operand, bool input)
+{
+    const weft_operand *o = &w->parts[rank].operands[operand];
+    int64_t rows = weft_operand_rows(o, w->world, rank), cols = weft_operand_cols(o, w->world, rank);
+    double *at = w->ranks[rank].memory[operand];
+
+    for (int64_t batch = 0; batch < o->batch; batch++) {
+        for (int64_t row = 0; row < rows; row++) {
+            for (int64_t col = 0; col < cols; col++)
+                *at++ = input ? instance_value(w, o, rank, w->ranks[rank].run, batch, row, col) : NAN;
+        }
+    }
+}
+
+/* Inputs last: they may lie where outputs do. */
 void interpret_prepare(world_state *w, int rank)
 {
     const weft_plan_part *part = &w->parts[rank];
 
-    for (uint32_t i = 0; i < part->operand_count; i++) {
-        const weft_operand *o = &part->operands[i];
-        int64_t rows = weft_operand_rows(o, w->world, rank), cols = weft_operand_cols(o, w->world, rank);
-        double *at = w->ranks[rank].memory[i];
+    for (int inputs = 0; inputs < 2; inputs++) {
+        for (uint32_t i = 0; i < part->operand_count; i++) {
+            const weft_operand *o = &part->operands[i];
+            bool input = o->place == WEFT_PLACE_USER && !o->output;
 
-        if (o->place == WEFT_PLACE_STAGING)
-            continue;
-        for (int64_t batch = 0; batch < o->batch; batch++) {
-            for (int64_t row = 0; row < rows; row++) {
-                for (int64_t col = 0; col < cols; col++)
-                    *at++ = o->place == WEFT_PLACE_USER && !o->output
-                                ? instance_value(w, o, rank, w->ranks[rank].run, batch, row, col)
-                                : NAN;
-            }
+            if (o->place != WEFT_PLACE_STAGING && input == (inputs == 1))
+                fill(w, rank, i, input);
         }
     }
 }

@@ -20,7 +20,8 @@ typedef struct lane_state {
 typedef struct rank_state {
     int run; /* 1-based; runs + 1 when finished */
     uint64_t *signals;
-    double **memory; /* [operand] */
+    double **memory; /* [operand]; two that share it where the caller gave it twice */
+    double **owned;  /* [operand] NULL where another has it */
     uint64_t **tile; /* [operand] handed on: which region was left there */
     lane_state *lanes;
     int busy; /* tasks started and not ended */

@@ -2,8 +2,9 @@
  * Mutants of every generator's plans: a wait or a post dropped or moved, two tasks swapped, a region shrunk
  * or moved, a task cut in two, two destinations made one, another order of addition, an operand that is
  * declared something else, data pushed to another peer or in another's stead, a region of another operand or
- * rank, an epilogue too many or too few, words for others; half of them over several domains. The interpreter
- * says whether a mutant's meaning changed (a wrong result or a hang under some random schedule).
+ * rank, an epilogue too many or too few, words for others, the name of another schedule; half of them over
+ * several domains. The interpreter says whether a mutant's meaning changed (a wrong result or a hang under
+ * some random schedule).
  *
  * Whatever the checker accepts must compute exactly. The mutants it accepts are those it has proved
  * equivalent: a wait that another one implies, two tasks of a lane that do not depend on each other.
@@ -38,14 +39,15 @@ typedef enum mutation {
     WAIT_LESS,      /* for one post fewer */
     WAIT_ELSEWHERE, /* for another signal */
     POST_ELSEWHERE, /* another signal, or another rank's */
+    OTHER_NAME,     /* of a schedule: with it goes whether a collective may be in place */
     MUTATIONS
 } mutation;
 
 static const char *const mutation_names[] = {
-    "drop wait",   "drop post",      "forget post",    "swap tasks",    "shrink region", "shrink task",
-    "move region", "post earlier",   "swap sources",   "join regions",  "cut task",      "carry on",
-    "change type", "change operand", "redirect",       "swap pushes",   "other operand", "other rank",
-    "finish",      "wait less",      "wait elsewhere", "post elsewhere"};
+    "drop wait",   "drop post",      "forget post",    "swap tasks",     "shrink region", "shrink task",
+    "move region", "post earlier",   "swap sources",   "join regions",   "cut task",      "carry on",
+    "change type", "change operand", "redirect",       "swap pushes",    "other operand", "other rank",
+    "finish",      "wait less",      "wait elsewhere", "post elsewhere", "other name"};
 
 typedef struct tally {
     long made, changed, caught, equivalent, cautious;
@@ -475,6 +477,20 @@ static bool change_word(weft_plan_part *part, int world, mutation kind, uint64_t
     return true;
 }
 
+static bool change_name(weft_plan_part *parts, int world, uint64_t *seed)
+{
+    const weft_problem *problem = &parts[0].problem;
+    int count;
+    const weft_schedule *list = weft_schedule_list(problem->op, problem->layout, &count);
+    weft_schedule name = list[pick(seed, (uint32_t)count)];
+
+    if (name == problem->schedule)
+        return false;
+    for (int rank = 0; rank < world; rank++)
+        parts[rank].problem.schedule = name;
+    return true;
+}
+
 static bool mutate(weft_plan_part *parts, int world, mutation kind, uint64_t *seed)
 {
     int rank = (int)pick(seed, (uint32_t)world);
@@ -531,6 +547,8 @@ static bool mutate(weft_plan_part *parts, int world, mutation kind, uint64_t *se
     case WAIT_ELSEWHERE:
     case POST_ELSEWHERE:
         return change_word(part, world, kind, seed);
+    case OTHER_NAME:
+        return change_name(parts, world, seed);
     case CHANGE_TYPE:
     case CHANGE_OPERAND:
         return change_operand(parts, world, kind == CHANGE_TYPE, seed);
