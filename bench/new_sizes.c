@@ -55,7 +55,7 @@ static double plan(weft_group *group, const weft_problem *problem)
     if (weft_session_of(group, &session) != WEFT_OK)
         return 0;
     begun = thread_us();
-    if (weft_program_make(session, problem, &made) != WEFT_OK) {
+    if (weft_program_make(session, problem, false, &made) != WEFT_OK) {
         fprintf(stderr, "new_sizes: %s\n", weft_error(group));
         exit(1);
     }

@@ -10,7 +10,6 @@
 #include "plan/tiles.h"
 
 #include <string.h>
-#include <unistd.h>
 
 enum {
     ONE_SHOT_BYTES = 4 << 10,
@@ -185,18 +184,10 @@ uint64_t weft_choose_tuned_as(const weft_group *group)
     return weft_tuned_this(workers_here(group), nodes_of(group));
 }
 
-static bool is_tuned(void)
-{
-    weft_error_text ignored;
-    char path[1024];
-
-    return weft_tuned_path(path, sizeof(path), &ignored) != WEFT_OK || (*path && access(path, F_OK) == 0);
-}
-
 /* What of a basis the process finds without its peers. */
 static void find_here(weft_basis *basis)
 {
-    basis->tuned = is_tuned();
+    basis->tuned = weft_tuned_there();
     basis->core = NULL;
     basis->why.status = weft_core_current(&basis->core, &basis->why);
     if (basis->why.status == WEFT_OK)

@@ -76,6 +76,14 @@ weft_status weft_tuned_path(char *path, size_t bytes, weft_error_text *error)
     return WEFT_OK;
 }
 
+bool weft_tuned_there(void)
+{
+    weft_error_text ignored;
+    char path[PATH_BYTES];
+
+    return weft_tuned_path(path, sizeof(path), &ignored) != WEFT_OK || (*path && access(path, F_OK) == 0);
+}
+
 /* Its schedule and tiles are open in the key, whatever they are in the problem; and where B is not packed
  * before, what of it is packed in a run, which only some kernels do, makes no other problem. */
 static uint64_t key_of(const weft_problem *problem, int world)

@@ -31,6 +31,9 @@ bool weft_tuned_asks(const weft_problem *problem);
 /* Where the file is; an empty path where there is none to be. */
 weft_status weft_tuned_path(char *path, size_t bytes, weft_error_text *error);
 
+/* Whether there is one, or nobody can say. */
+bool weft_tuned_there(void);
+
 /* What was found for a resolved problem whose schedule is AUTO and whose tuning is open; *found says whether.
  */
 weft_status weft_tuned_find(uint64_t machine, const weft_problem *problem, int world, weft_tuned *tuned,

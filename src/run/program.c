@@ -4,7 +4,7 @@
 
 enum { CACHE_PLANS = 64 };
 
-static weft_plan *new_plan(weft_session *s, const weft_problem *problem)
+static weft_plan *new_plan(weft_session *s, const weft_problem *problem, bool kept)
 {
     weft_plan *plan = calloc(1, sizeof(*plan));
 
@@ -13,11 +13,13 @@ static weft_plan *new_plan(weft_session *s, const weft_problem *problem)
     plan->group = s->group;
     plan->session = s;
     plan->asked = *problem;
+    plan->kept = kept;
     return plan;
 }
 
 /* The ranks ask for the same; then a plan for the backend to fill. */
-static weft_status open_plan(weft_session *s, uint64_t hash, const weft_problem *problem, weft_plan **out)
+static weft_status open_plan(weft_session *s, uint64_t hash, const weft_problem *problem, bool kept,
+                             weft_plan **out)
 {
     weft_status status;
     weft_plan *plan;
@@ -27,7 +29,7 @@ static weft_status open_plan(weft_session *s, uint64_t hash, const weft_problem 
     status = weft_session_meet(s);
     if (status != WEFT_OK)
         return atomic_load(&s->fault) ? weft_session_resync(s, false) : status;
-    plan = new_plan(s, problem);
+    plan = new_plan(s, problem, kept);
     if (!plan)
         return weft_group_poison(s->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", s->rank);
     *out = plan;
@@ -43,18 +45,23 @@ static weft_status close_plan(weft_plan *plan, weft_status status, weft_plan **o
     return status;
 }
 
-weft_status weft_program_create(weft_session *s, const weft_problem *problem, weft_plan **out)
+static weft_status make_together(weft_session *s, const weft_problem *problem, bool kept, weft_plan **out)
 {
     weft_plan *plan = NULL;
-    weft_status status = open_plan(s, weft_problem_hash(problem, s->world), problem, &plan);
+    weft_status status = open_plan(s, weft_problem_hash(problem, s->world), problem, kept, &plan);
 
     return status == WEFT_OK ? close_plan(plan, weft_backend_of(s->group)->plan_create(plan), out) : status;
+}
+
+weft_status weft_program_create(weft_session *s, const weft_problem *problem, weft_plan **out)
+{
+    return make_together(s, problem, false, out);
 }
 
 weft_status weft_program_load(weft_session *s, weft_plan_part *part, weft_plan **out)
 {
     weft_plan *plan = NULL;
-    weft_status status = open_plan(s, part->hash, &part->problem, &plan);
+    weft_status status = open_plan(s, part->hash, &part->problem, false, &plan);
 
     if (status != WEFT_OK)
         return status;
@@ -76,7 +83,7 @@ void weft_program_destroy(weft_plan *plan)
  * A plan of this rank alone: what the others ask for is compared when it runs. WEFT_OK and none in `*out`:
  * the ranks have to meet. A rank that fails tells the others, who are in the run.
  */
-static weft_status make_alone(weft_session *s, const weft_problem *problem, weft_plan **out)
+static weft_status make_alone(weft_session *s, const weft_problem *problem, bool kept, weft_plan **out)
 {
     const weft_backend *backend = weft_backend_of(s->group);
     weft_status status = WEFT_OK;
@@ -84,7 +91,7 @@ static weft_status make_alone(weft_session *s, const weft_problem *problem, weft
     bool made;
 
     *out = NULL;
-    plan = backend->plan_alone ? new_plan(s, problem) : NULL;
+    plan = backend->plan_alone ? new_plan(s, problem, kept) : NULL;
     if (!plan)
         return WEFT_OK;
     made = backend->plan_alone(plan, &status);
@@ -95,11 +102,11 @@ static weft_status make_alone(weft_session *s, const weft_problem *problem, weft
     return status == WEFT_OK ? WEFT_OK : weft_session_reject(s->group, problem, status);
 }
 
-weft_status weft_program_make(weft_session *s, const weft_problem *problem, weft_plan **plan)
+weft_status weft_program_make(weft_session *s, const weft_problem *problem, bool kept, weft_plan **plan)
 {
-    weft_status status = make_alone(s, problem, plan);
+    weft_status status = make_alone(s, problem, kept, plan);
 
-    return status == WEFT_OK && !*plan ? weft_program_create(s, problem, plan) : status;
+    return status == WEFT_OK && !*plan ? make_together(s, problem, kept, plan) : status;
 }
 
 /* Drops what was used longest ago, beyond so many plans and so many bytes; never the first. Ranks that met
@@ -144,7 +151,7 @@ weft_status weft_program_cached(weft_session *s, const weft_problem *problem, we
             return WEFT_OK;
         }
     }
-    status = weft_program_make(s, problem, plan);
+    status = weft_program_make(s, problem, true, plan);
     if (status == WEFT_OK) {
         (*plan)->next = s->cached;
         s->cached = *plan;

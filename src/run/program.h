@@ -34,6 +34,7 @@ struct weft_plan {
     size_t bytes;  /* of the largest rank's part, as the ranks agreed; on GPUs of its symmetric memory */
     bool captured; /* a graph may run it at any time: the cache keeps it */
     bool loaded;   /* somebody's own: what its schedule is called says nothing about it */
+    bool kept;     /* by the session: all ranks drop it at the same point of their calls */
 
     uint32_t reached;         /* roles for whose sake there may be a plan that stages; 0: for none */
     struct weft_plan *staged; /* that plan, once it was needed (reach.h) */
@@ -50,8 +51,10 @@ weft_status weft_program_create(weft_session *session, const weft_problem *probl
 weft_status weft_program_load(weft_session *session, weft_plan_part *part, struct weft_plan **plan);
 void weft_program_destroy(struct weft_plan *plan);
 
-/* A plan, made by this rank alone where the ranks need not meet for it, else collectively like the above. */
-weft_status weft_program_make(weft_session *session, const weft_problem *problem, struct weft_plan **plan);
+/* A plan, made by this rank alone where the ranks need not meet for it, else collectively like the above.
+ * `kept`: as of the plan. */
+weft_status weft_program_make(weft_session *session, const weft_problem *problem, bool kept,
+                              struct weft_plan **plan);
 
 /* The cached plan of a problem, made if it is not there. It belongs to the cache. */
 weft_status weft_program_cached(weft_session *session, const weft_problem *problem, struct weft_plan **plan);

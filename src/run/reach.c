@@ -39,7 +39,7 @@ static weft_status make_staged(weft_plan *plan)
         if (staged.tuning.tile_n > chunk)
             staged.tuning.tile_n = chunk;
     }
-    status = weft_program_make(plan->session, &staged, &plan->staged);
+    status = weft_program_make(plan->session, &staged, plan->kept, &plan->staged);
     if (status != WEFT_OK)
         return status;
     plan->staged->told = plan->reached;

@@ -382,26 +382,51 @@ static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc 
     return CUDA_SUCCESS;
 }
 
-/* ---- copies: one from or to a stream waits for what was launched there -------------------------------- */
+/* ---- copies: of the GPU's memory in the order of their stream; one from or to the host waits for it ---- */
+
+typedef struct fake_lines {
+    char *to;
+    const char *from; /* NULL: zeros, or other bytes */
+    size_t bytes, lines, to_pitch, from_pitch;
+    unsigned char value;
+} fake_lines;
+
+static void copy_lines(void *argument)
+{
+    fake_lines *c = argument;
+
+    for (size_t i = 0; i < c->lines; i++)
+        if (c->from)
+            memmove(c->to + i * c->to_pitch, c->from + i * c->from_pitch, c->bytes);
+        else
+            memset(c->to + i * c->to_pitch, c->value, c->bytes);
+    free(c);
+}
+
+static CUresult enqueue(fake_lines lines, CUstream stream)
+{
+    fake_lines *copy = malloc(sizeof(*copy));
+
+    if (!copy)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *copy = lines;
+    return fake_gpu_call(copy_lines, copy, stream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
 
 static CUresult fake_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     BREAK(cuMemcpyAsync);
-    fake_gpu_finish(stream);
-    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
-    return CUDA_SUCCESS;
+    return enqueue((fake_lines){(char *)(uintptr_t)to, (const char *)(uintptr_t)from, bytes, 1, 0, 0, 0}, stream);
 }
 
 static CUresult fake_copy_lines(const CUDA_MEMCPY2D *c, CUstream stream)
 {
     BREAK(cuMemcpy2DAsync);
-    fake_gpu_finish(stream);
     if (c->srcPitch < c->WidthInBytes || c->dstPitch < c->WidthInBytes)
         return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < c->Height; i++)
-        memcpy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch,
-               (const char *)(uintptr_t)c->srcDevice + i * c->srcPitch, c->WidthInBytes);
-    return CUDA_SUCCESS;
+    return enqueue((fake_lines){(char *)(uintptr_t)c->dstDevice, (const char *)(uintptr_t)c->srcDevice,
+                                c->WidthInBytes, c->Height, c->dstPitch, c->srcPitch, 0},
+                   stream);
 }
 
 static CUresult fake_to_device(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
@@ -420,9 +445,7 @@ static CUresult fake_to_host(void *to, CUdeviceptr from, size_t bytes, CUstream 
 
 static CUresult fake_memset(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)
 {
-    fake_gpu_finish(stream);
-    memset((void *)(uintptr_t)at, value, bytes);
-    return CUDA_SUCCESS;
+    return enqueue((fake_lines){(char *)(uintptr_t)at, NULL, bytes, 1, 0, 0, value}, stream);
 }
 
 static CUresult fake_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,

@@ -76,11 +76,11 @@ static void switched_rank(weft_group *group, void *argument)
 }
 
 /* Where peers cannot reach them, buffers may be others in every call: once programs are there for how they
- * are aligned, a call is a kernel: it neither copies on the stream nor makes anything. `argument` is the
- * driver's call for that. */
+ * are aligned (the first run of a plan has one of its own), a call is a kernel: it neither copies on the
+ * stream nor makes anything. `argument` is the driver's call for that. */
 static void anywhere_rank(weft_group *group, void *argument)
 {
-    enum { COUNT = 300003, ALIGNED = 4, CALLS = 100, RECV = 4 << 20 };
+    enum { COUNT = 300003, ALIGNED = 5, CALLS = 100, RECV = 4 << 20 };
     coll_rank r;
 
     if (!coll_begin_on(group, weft_rank(group), &r)) {

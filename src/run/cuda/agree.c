@@ -1,4 +1,4 @@
-/* Ranks on GPUs agree on an outcome, and wait for a stream. See group.h. */
+/* Ranks on GPUs agree on an outcome, wait for a stream, keep events. See group.h. */
 #include "core/clock.h"
 #include "run/cuda/group.h"
 
@@ -59,4 +59,26 @@ weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t l
         if (waited > DRAIN_SPIN_NS)
             nanosleep(&(struct timespec){0, DRAIN_SLEEP_NS}, NULL);
     }
+}
+
+weft_status weft_cuda_event_take(weft_group *group, CUevent *event)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    const weft_cuda_driver *cu = g->device->cu;
+    weft_error_text *error = &group->error;
+
+    if (g->events.count > 0) {
+        *event = g->events.spare[--g->events.count];
+        return WEFT_OK;
+    }
+    WEFT_CUDA_TRY(cuEventCreate(event, CU_EVENT_DISABLE_TIMING));
+    return WEFT_OK;
+}
+
+void weft_cuda_event_give(weft_cuda_group *g, CUevent event)
+{
+    if (g->events.count < WEFT_CUDA_EVENTS)
+        g->events.spare[g->events.count++] = event;
+    else
+        g->device->cu->cuEventDestroy(event);
 }

@@ -9,6 +9,7 @@
 #include "run/cuda/grouped.h"
 #include "run/cuda/moe.h"
 #include "run/cuda/nodes.h"
+#include "run/cuda/unmet.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -61,6 +62,7 @@ static void detach(weft_group *group)
     if (group->world->foreign) /* a driver does not work in a child of fork */
         return;
     weft_cuda_channels_close(group);
+    weft_cuda_unmet_free(group);
     weft_cuda_tables_free(weft_cuda_of(group));
     weft_cuda_plans_free(weft_cuda_of(group));
     weft_cuda_detach(group);
@@ -69,9 +71,18 @@ static void detach(weft_group *group)
 /* A plan of which nothing but the product is like others. */
 static weft_status plan_create(weft_plan *plan)
 {
-    if (!weft_cuda_epilogue_always(&plan->asked))
-        return weft_cuda_plan_create(plan);
-    return weft_cuda_epilogue_create(plan);
+    weft_status status = weft_cuda_epilogue_always(&plan->asked) ? weft_cuda_epilogue_create(plan)
+                                                                 : weft_cuda_plan_create(plan);
+
+    return status == WEFT_OK ? weft_cuda_unmet_reserve(plan) : status;
+}
+
+static bool plan_alone(weft_plan *plan, weft_status *status)
+{
+    if (!weft_cuda_unmet_can(plan))
+        return false;
+    return weft_cuda_epilogue_always(&plan->asked) ? weft_cuda_epilogue_alone(plan, status)
+                                                   : weft_cuda_unmet_make(plan, status);
 }
 
 static void plan_destroy(weft_plan *plan)
@@ -201,6 +212,7 @@ const weft_backend weft_cuda_backend = {
     .pad_wait = weft_cuda_pad_wait,
     .plan_create = plan_create,
     .plan_load = weft_cuda_plan_load,
+    .plan_alone = plan_alone,
     .plan_destroy = plan_destroy,
     .kept_bytes = (size_t)512 << 20,
     .reach = weft_cuda_plan_reach,

@@ -333,9 +333,14 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
 
 weft_status weft_cuda_plan_reach(weft_plan *plan, const weft_operands *operands, weft_reach *reach)
 {
-    weft_cuda_meeting *meeting = find_meeting(plan, operands);
+    weft_cuda_meeting *meeting;
     weft_status status = WEFT_OK;
 
+    if (weft_cuda_plan_of(plan)->hidden) {
+        *reach = WEFT_REACH_ALL;
+        return WEFT_OK;
+    }
+    meeting = find_meeting(plan, operands);
     weft_cuda_push(weft_cuda_of(plan->group));
     if (!meeting)
         status = hold_meeting(plan, operands, &meeting);
@@ -343,6 +348,23 @@ weft_status weft_cuda_plan_reach(weft_plan *plan, const weft_operands *operands,
     if (status == WEFT_OK)
         *reach = meeting->beyond ? WEFT_REACH_BEYOND : WEFT_REACH_ALL;
     return status;
+}
+
+/* What stands for one where nobody has told anything: all that peers touch is staged, on every rank in the
+ * same form. */
+static weft_cuda_meeting *stand_for_meeting(const weft_plan *plan)
+{
+    int world = plan->part.world;
+    weft_cuda_meeting *none =
+        calloc(1, sizeof(*none) + sizeof(weft_cuda_spot) * (size_t)(WEFT_ROLE_COUNT * world));
+
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT && none; role++)
+        for (int rank = 0; rank < world && is_touched(plan, role); rank++) {
+            weft_given form = weft_cuda_staged(plan, role);
+
+            none->spots[role * world + rank] = (weft_cuda_spot){WEFT_CUDA_STAGED, form.ld, form.stride};
+        }
+    return none;
 }
 
 /* ---- lowering ------------------------------------------------------------------------------------- */
@@ -417,7 +439,7 @@ static int64_t to_switch(const weft_plan *plan)
 static weft_status lower(weft_plan *plan, const weft_operands *operands, const weft_cuda_meeting *meeting,
                          weft_cuda_executor *executor)
 {
-    const weft_cuda_group *g = weft_cuda_of(plan->group);
+    weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_error_text *error = &plan->group->error;
     int world = plan->part.world;
     weft_operands brought = *operands; /* what the kernels read by themselves */
@@ -450,7 +472,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                  .done_posts = weft_cuda_plan_of(plan)->done_posts,
                                  .collective = collective->world ? collective : NULL,
                                  .inboxes = inboxes,
-                                 .workspace = &weft_cuda_plan_of(plan)->workspace,
+                                 .workspace = &weft_cuda_of(plan->group)->workspace,
                                  .values = plan->part.problem.scales ? &brought : NULL,
                                  .wire = weft_cuda_wire_of(g),
                                  .to_switch = to_switch(plan),
@@ -527,7 +549,13 @@ static weft_status make_room(weft_plan *plan, weft_cuda_bound **room)
     while (spare_bytes(g) > g->spare_most && free_spare(plan->group))
         ;
     if (p->bound_count < WEFT_CUDA_BOUND_MAX) {
-        *room = &p->bound[p->bound_count++];
+        weft_cuda_bound *next = &p->bound[p->bound_count];
+        weft_status status = next->last ? WEFT_OK : weft_cuda_event_take(plan->group, &next->last);
+
+        if (status != WEFT_OK)
+            return status;
+        p->bound_count++;
+        *room = next;
         return WEFT_OK;
     }
     for (int i = 0; i < p->bound_count; i++)
@@ -569,9 +597,14 @@ static weft_operands known_operands(const weft_plan *plan, const weft_operands *
 
 /* Where no peer touches a rank's operands nobody waits for it before its kernels begin. But making the first
  * program may load kernels of the library, which on some drivers waits for all that run: also for those of a
- * peer that is through with it, and waits for this rank. So the first is made by all before any runs. */
+ * peer that is through with it, and waits for this rank. So the first is made by all before any runs; of a
+ * plan that each made by itself, where ranks have a context, and the library, in common. */
 static bool makes_together(const weft_plan *plan)
 {
+    const weft_cuda_group *g = weft_cuda_of(plan->group);
+
+    if (weft_cuda_plan_of(plan)->unmet && !(g->crowds && g->library && plan->part.problem.tuning.library != 2))
+        return false;
     return plan->part.world > 1 && plan->part.problem.op < WEFT_OP_ALL_REDUCE &&
            weft_cuda_plan_of(plan)->bound_count == 0;
 }
@@ -580,7 +613,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
                         weft_cuda_bound **bound)
 {
     weft_cuda_executor executor = {0};
-    weft_cuda_meeting *meeting = NULL;
+    weft_cuda_meeting *meeting = NULL, *none = NULL;
     weft_cuda_bound *room = NULL;
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     bool touched = false, together;
@@ -589,8 +622,8 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
 
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
         touched |= is_told(plan, role) && !by_packets(plan);
-    meeting = touched ? find_meeting(plan, operands) : NULL;
-    if (touched && !meeting) {
+    meeting = touched && !p->hidden ? find_meeting(plan, operands) : NULL;
+    if (touched && !meeting && !p->hidden) {
         status = hold_meeting(plan, operands, &meeting);
         if (status != WEFT_OK)
             return status;
@@ -602,10 +635,14 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
         return status;
     if (status == WEFT_OK)
         status = weft_cuda_alone_take(plan, operands);
+    if (status == WEFT_OK && p->hidden && !(none = stand_for_meeting(plan)))
+        status = weft_error_set(&plan->group->error, WEFT_ERR_MEMORY,
+                                "rank %d has no memory for its peers' operands", plan->group->rank);
     if (status == WEFT_OK)
-        status = lower(plan, operands, meeting, &executor);
+        status = lower(plan, operands, none ? none : meeting, &executor);
+    free(none);
     executor.args.meeting = meeting ? meeting->number : 0;
-    bytes = weft_cuda_executor_bytes(&executor) + p->workspace.bytes;
+    bytes = weft_cuda_executor_bytes(&executor);
     if (together)
         status = weft_cuda_agree_most(plan->group, WEFT_SYNC_AGREE, status, &bytes);
     if (status == WEFT_OK && (together || plan->part.world == 1) && !p->counted) {
@@ -623,6 +660,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
     room->operands = *known;
     room->checked = *operands;
     room->executor = executor;
+    room->hidden = p->hidden;
     *bound = room;
     return WEFT_OK;
 }
@@ -657,6 +695,7 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
         return status;
     }
     weft_cuda_plan_of(plan)->issued = true;
+    weft_cuda_plan_of(plan)->hidden = false;
     if (capture == CU_STREAM_CAPTURE_STATUS_NONE) {
         bound->used = ++weft_cuda_of(plan->group)->runs;
         WEFT_CUDA_TRY(cuEventRecord(bound->last, stream));
@@ -711,7 +750,7 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
     if (by_packets(plan) && p->bound_count > 0)
         bound = &p->bound[0];
     for (int i = 0; i < p->bound_count && !bound; i++)
-        if (memcmp(&p->bound[i].operands, &known, sizeof(known)) == 0)
+        if (p->bound[i].hidden == p->hidden && memcmp(&p->bound[i].operands, &known, sizeof(known)) == 0)
             bound = &p->bound[i];
     weft_cuda_push(g);
     if (!bound)

@@ -244,7 +244,7 @@ static weft_status try_once(weft_cuda_device *device, const weft_cublaslt_produc
     weft_status status;
 
     d_bytes = weft_round_up_bytes(d_bytes, 1024);
-    /* not the plan's workspace, which a run may be using */
+    /* not the group's workspace, which a run may be using */
     WEFT_CUDA_TRY(cuMemAllocAsync(&room, d_bytes + made->workspace_bytes, device->uploads));
     aside.d_at = (void *)(uintptr_t)room;
     aside.workspace = room + d_bytes;
@@ -257,8 +257,7 @@ static weft_status try_once(weft_cuda_device *device, const weft_cublaslt_produc
     return status;
 }
 
-/* The plan's workspace where it has one or has none yet, and that is enough; else one of the product's own.
- */
+/* The group's, which is as large as any, where the product is one of several ranks; else one of its own. */
 static weft_status take_workspace(weft_cuda_device *device, weft_cuda_workspace *shared,
                                   weft_cublaslt_product *made, weft_error_text *error)
 {
@@ -267,13 +266,13 @@ static weft_status take_workspace(weft_cuda_device *device, weft_cuda_workspace 
 
     if (!made->workspace_bytes)
         return WEFT_OK;
-    if (!shared || (shared->at && shared->bytes < made->workspace_bytes)) {
+    if (!shared) {
         WEFT_CUDA_TRY(cuMemAllocAsync(&made->workspace, made->workspace_bytes, device->uploads));
         return WEFT_OK;
     }
     if (!shared->at) {
-        WEFT_CUDA_TRY(cuMemAllocAsync(&at, made->workspace_bytes, device->uploads));
-        *shared = (weft_cuda_workspace){at, made->workspace_bytes};
+        WEFT_CUDA_TRY(cuMemAllocAsync(&at, WORKSPACE_MOST, device->uploads));
+        *shared = (weft_cuda_workspace){at, WORKSPACE_MOST};
     }
     made->workspace = shared->at;
     made->borrowed = true;

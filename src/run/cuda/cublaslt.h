@@ -5,8 +5,8 @@
  *
  * The same bits every run: the algorithm is one of cuBLASLt's own list that does not add up in place or in a
  * short type, the first or one that is clearly faster by a model (cublaslt_cost.h), so it depends on the
- * shape, the strides, the GPU and the version alone, and never on times. Of several ranks a plan's products,
- * whose runs follow each other, have one workspace; that of a rank alone belongs to the product.
+ * shape, the strides, the GPU and the version alone, and never on times. Of several ranks the products of a
+ * group, whose runs follow each other, have one workspace; that of a rank alone belongs to the product.
  */
 #ifndef WEFT_RUN_CUDA_CUBLASLT_H
 #define WEFT_RUN_CUDA_CUBLASLT_H
@@ -55,7 +55,7 @@ typedef struct weft_cublaslt_product {
     cublasLtMatmulAlgo_t algorithm;
     CUdeviceptr workspace;
     size_t workspace_bytes;
-    bool borrowed; /* the workspace is the plan's */
+    bool borrowed; /* the workspace is the group's */
     const void *left_at, *right_at, *c_at;
     void *d_at;
     float alpha, beta;
@@ -69,7 +69,7 @@ bool weft_cublaslt_makes(const weft_problem *problem, int world);
 /*
  * The product of a part whose problem says so, of several ranks that of its GEMM task. `product->lt` is NULL,
  * which is no error, where cuBLASLt is not there or not as good: operands of a rank alone that are not
- * aligned. `shared` (may be NULL) is the workspace that the plan's products share; the first takes it.
+ * aligned. `shared` (may be NULL) is the workspace that the group's products share; the first takes it.
  */
 weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan_part *part,
                                        const weft_cuda_place *places, const weft_task *task,

@@ -6,6 +6,7 @@
 #include "core/round.h"
 #include "plan/user_operands.h"
 #include "run/cuda/epilogue_device.h"
+#include "run/cuda/unmet.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,7 @@ static weft_problem sums_of(const weft_problem *asked)
 static weft_status make_product(weft_plan *plan)
 {
     weft_plan *product = calloc(1, sizeof(*product));
-    weft_status status;
+    weft_status status = WEFT_OK;
 
     if (!product)
         return weft_group_poison(plan->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan",
@@ -72,8 +73,12 @@ static weft_status make_product(weft_plan *plan)
     product->group = plan->group;
     product->session = plan->session;
     product->asked = sums_of(&plan->asked);
+    product->kept = plan->kept;
     weft_cuda_plan_of(plan)->product = product;
-    status = weft_cuda_plan_create(product);
+    if (!weft_cuda_plan_of(plan)->unmet)
+        status = weft_cuda_plan_create(product);
+    else if (!weft_cuda_unmet_make(product, &status) && status == WEFT_OK)
+        status = plan->group->error.status;
     product->reached = 0;
     return status;
 }
@@ -91,25 +96,32 @@ static void free_product(weft_plan *product)
 static weft_status take_memory(weft_plan *plan)
 {
     weft_cuda_group *g = weft_cuda_of(plan->group);
-    const weft_cuda_driver *cu = g->device->cu;
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     const weft_operand *d = &p->product->part.operands[p->product->operand_of_role[WEFT_ROLE_D]];
     void *memory = NULL;
+    char *unmet = NULL;
     weft_status status;
 
     p->sums_ld = weft_round_up(weft_operand_cols(d, plan->group->size, 0), PADDED);
     p->sums_bytes =
         (size_t)(d->batch * weft_operand_rows(d, plan->group->size, 0) * p->sums_ld) * sizeof(float);
-    status = weft_cuda_alloc(plan->group, p->sums_bytes, 1024, &memory);
+    if (p->unmet) {
+        status = weft_cuda_unmet_memory(plan->group, p->sums_bytes, &unmet);
+        memory = unmet;
+    } else {
+        status = weft_cuda_alloc(plan->group, p->sums_bytes, 1024, &memory);
+    }
     if (status != WEFT_OK)
         return status;
     weft_cuda_push(g);
-    status = weft_cuda_check(cu, cu->cuEventCreate(&p->finished, CU_EVENT_DISABLE_TIMING), "cuEventCreate",
-                             &plan->group->error);
+    status = weft_cuda_event_take(plan->group, &p->finished);
     weft_cuda_pop(g);
-    status = weft_cuda_agree(plan->group, WEFT_SYNC_AGREE, status);
+    if (!p->unmet)
+        status = weft_cuda_agree(plan->group, WEFT_SYNC_AGREE, status);
     if (status == WEFT_OK)
         p->sums = memory;
+    else if (p->unmet)
+        weft_cuda_arena_give(&g->unmet.arena, unmet);
     else
         weft_cuda_give(plan->group, memory);
     return status;
@@ -126,7 +138,7 @@ void weft_cuda_epilogue_free(weft_plan *plan)
            weft_clock_ns() - begun <= plan->group->progress_ns)
         ;
     if (p->finished)
-        g->device->cu->cuEventDestroy(p->finished);
+        weft_cuda_event_give(g, p->finished);
     p->finished = NULL;
     weft_cuda_pop(g);
     free_product(p->product);
@@ -169,7 +181,8 @@ static weft_status describe(weft_plan *plan, const weft_problem *problem)
     return WEFT_OK;
 }
 
-weft_status weft_cuda_epilogue_create(weft_plan *plan)
+/* `unmet`: each rank by itself. */
+static weft_status create(weft_plan *plan, bool unmet)
 {
     weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_cuda_plan *p = calloc(1, sizeof(*p));
@@ -180,6 +193,7 @@ weft_status weft_cuda_epilogue_create(weft_plan *plan)
         return weft_group_poison(plan->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan",
                                  plan->group->rank);
     plan->lowered = p;
+    p->unmet = unmet;
     status = weft_problem_resolve(&plan->asked, plan->group->size, &resolved, &plan->group->error);
     if (status == WEFT_OK)
         status = weft_cuda_epilogue_make(plan);
@@ -189,10 +203,23 @@ weft_status weft_cuda_epilogue_create(weft_plan *plan)
     resolved.tuning = p->product->part.problem.tuning;
     resolved.b_form = WEFT_B_PLAIN;
     p->block = (char *)p->sums;
-    p->number = ++g->plans_made;
+    p->number = unmet ? 0 : ++g->plans_made;
     p->next = g->plans;
     g->plans = p;
     return describe(plan, &resolved);
+}
+
+weft_status weft_cuda_epilogue_create(weft_plan *plan)
+{
+    return create(plan, false);
+}
+
+bool weft_cuda_epilogue_alone(weft_plan *plan, weft_status *status)
+{
+    if (create(plan, true) == WEFT_OK)
+        return true;
+    *status = weft_group_check(plan->group);
+    return false;
 }
 
 /* ---- running -------------------------------------------------------------------------------------- */
@@ -269,7 +296,8 @@ static weft_status launch(const weft_plan *plan, weft_cuda_epilogue *epilogue, C
     return WEFT_OK;
 }
 
-/* The caller's operands; before the first run the ranks agree that all have right ones, as in a meeting. */
+/* The caller's operands; before the first run of a plan that ranks made together they agree that all have
+ * right ones, as in a meeting. */
 static weft_status check(weft_plan *plan, const weft_operands *operands)
 {
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
@@ -277,7 +305,7 @@ static weft_status check(weft_plan *plan, const weft_operands *operands)
 
     if (memcmp(&p->checked, operands, sizeof(*operands)) != 0)
         status = weft_cuda_check_operands(plan, operands);
-    if (!p->product_ran)
+    if (!p->product_ran && !p->unmet)
         status = weft_cuda_agree(plan->group, WEFT_SYNC_AGREE, status);
     if (status == WEFT_OK)
         p->checked = *operands;

@@ -7,7 +7,7 @@
  * for every sum, and a launch; gemm_ar and gemm_as move their D as float32, too.
  *
  * A problem that asks for such an epilogue has a plan that is nothing else. Another plan gets one with its
- * first run that needs it, which is collective.
+ * first run that needs it, which is collective unless each rank made the plan by itself (unmet.h).
  */
 #ifndef WEFT_RUN_CUDA_EPILOGUE_H
 #define WEFT_RUN_CUDA_EPILOGUE_H
@@ -24,6 +24,8 @@ bool weft_cuda_epilogue_needed(const struct weft_plan *plan, const weft_operands
 /* Collective: the product by itself, and memory for its sums; the first fills a plan of such a problem. */
 weft_status weft_cuda_epilogue_create(struct weft_plan *plan);
 weft_status weft_cuda_epilogue_make(struct weft_plan *plan);
+/* The first of them by each rank itself, as weft_cuda_unmet_make. */
+bool weft_cuda_epilogue_alone(struct weft_plan *plan, weft_status *status);
 /* Not collective: when the GPU is done with it, or after the group's deadline. */
 void weft_cuda_epilogue_free(struct weft_plan *plan);
 

@@ -333,6 +333,12 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
         for (int other = 0; other < group->size; other++)
             sharers += memcmp(&((const greeting *)weft_group_board(group, other))->uuid, &theirs->uuid,
                               sizeof(theirs->uuid)) == 0;
+        for (int other = 0; other < rank; other++) {
+            const greeting *before = weft_group_board(group, other);
+
+            g->crowds |= before->process == theirs->process &&
+                         memcmp(&before->uuid, &theirs->uuid, sizeof(theirs->uuid)) == 0;
+        }
         together &= sharers == group->size;
         g->whole &= sharers == 1;
         g->crowded |= rank != group->rank && theirs->process == mine->process &&
@@ -453,6 +459,10 @@ void weft_cuda_detach(weft_group *group)
         weft_cuda_push(g);
         if (g->tiles)
             cu->cuMemFreeAsync(g->tiles, g->device->uploads);
+        if (g->workspace.at)
+            cu->cuMemFreeAsync(g->workspace.at, g->device->uploads);
+        while (g->events.count > 0)
+            cu->cuEventDestroy(g->events.spare[--g->events.count]);
         if (g->stream)
             cu->cuStreamDestroy(g->stream);
         if (g->pinned)

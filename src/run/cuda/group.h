@@ -11,11 +11,14 @@
 #ifndef WEFT_RUN_CUDA_GROUP_H
 #define WEFT_RUN_CUDA_GROUP_H
 
+#include "run/cuda/arena.h"
 #include "run/cuda/executor.h"
 #include "run/cuda/heap.h"
 #include "run/cuda/multicast.h"
 #include "run/program.h"
 #include "symm/heap.h"
+
+enum { WEFT_CUDA_EVENTS = 1024 };
 
 typedef struct weft_cuda_group {
     weft_cuda_device *device;
@@ -28,6 +31,7 @@ typedef struct weft_cuda_group {
     bool switched;    /* and the switch between them adds and spreads */
     bool library;     /* every rank has cuBLASLt */
     bool crowded;     /* other ranks of the group are threads of this process on the same GPU */
+    bool crowds;      /* that is so of some rank */
     CUstream stream;  /* the rank's own */
     weft_cuda_multicast multicast;
     struct {
@@ -44,6 +48,20 @@ typedef struct weft_cuda_group {
     uint32_t *met;             /* and where a rehearsal says how it went */
     struct weft_cuda_plan *plans;
     uint32_t plans_made;
+    struct {
+        bool alike;                        /* all ranks plan by the same, as they told each other, */
+        uint64_t failures;                 /* when so many calls had failed */
+        weft_cuda_arena arena;             /* of their blocks */
+        struct weft_plan *barrier;         /* NULL: there are no others, or no such plans */
+        void *word;                        /* that it adds up */
+        struct weft_cuda_staging *staging; /* held, so that there is one */
+        bool made;                         /* since journals were last compared */
+    } unmet;                               /* plans that each rank makes by itself: unmet.c */
+    struct {
+        CUevent spare[WEFT_CUDA_EVENTS];
+        int count;
+    } events;                      /* that plans have left */
+    weft_cuda_workspace workspace; /* of cuBLASLt's products of several ranks, which run one after another */
     bool has_met; /* this rank, since its last run: journal.c */
     struct weft_device_moe *layers;
     weft_group *watched_next;          /* watch.c */
@@ -109,6 +127,11 @@ void weft_cuda_plans_free(weft_cuda_group *g);
 /* Waits at most that long until the stream has passed everything; WEFT_ERR_TIMEOUT when it has not. */
 weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t limit_ns,
                             weft_error_text *error);
+
+/* An event for a program's runs: one that a plan has left, or a new one. Making one may wait for every kernel
+ * of the context (weft_cuda_rehearse), so plans that ranks make together have theirs before they run. */
+weft_status weft_cuda_event_take(weft_group *group, CUevent *event);
+void weft_cuda_event_give(weft_cuda_group *g, CUevent event);
 
 /* Collective: WEFT_OK when every rank says so; otherwise the first failing rank's status and sentence, on
  * all.

@@ -6,12 +6,15 @@
  * operands that were met before, or that differ only in what no peer touches, put a kernel on the stream and
  * nothing else.
  *
+ * Plans that the group keeps for its calls are made without a meeting (unmet.h), and run once without one.
+ *
  * A meeting also finds whether somebody's operands of a collective lie where peers cannot reach them. Then
  * all ranks run its plan that stages (run/reach.h).
  */
 #ifndef WEFT_RUN_CUDA_PLAN_H
 #define WEFT_RUN_CUDA_PLAN_H
 
+#include "run/cuda/choose.h"
 #include "run/cuda/group.h"
 #include "run/given.h"
 
@@ -54,14 +57,17 @@ typedef struct weft_cuda_bound {
     weft_operands checked;  /* as the caller had them last */
     weft_cuda_executor executor;
     uint64_t used; /* when it last ran: which of the group's runs that was */
-    CUevent last;  /* behind its last run; made with the plan: see weft_cuda_rehearse */
+    CUevent last;  /* behind its last run */
     bool captured; /* a graph may run it at any time: it stays as long as the plan */
+    bool hidden;   /* of the plan's first run: of its operands no rank knows whether others have them so */
 } weft_cuda_bound;
 
 typedef struct weft_cuda_plan {
     struct weft_cuda_plan *next; /* of the group */
     uint32_t number;             /* of the plan in its group: equal on all ranks */
     bool retired;                /* destroyed; the block goes when it is on all ranks */
+    bool unmet;                  /* each rank made it by itself, in the group's arena (unmet.h) */
+    bool hidden; /* nobody has told where its operands lie, for its first run: what peers touch is staged */
     char *block;
     size_t *offsets; /* by operand: of scratch operands in the block */
     int64_t *lds;
@@ -71,7 +77,6 @@ typedef struct weft_cuda_plan {
     size_t signals_at, control_at;
     struct weft_cuda_staging *staging; /* NULL until a rank needs it */
     size_t staging_at[WEFT_ROLE_COUNT];
-    weft_cuda_workspace workspace;   /* of its programs' products by cuBLASLt, which run one after another */
     struct weft_cuda_staging *alone; /* where this rank stages what no peer touches; NULL until it needs it */
     weft_cuda_meeting *meetings;
     weft_cuda_bound bound[WEFT_CUDA_BOUND_MAX];
@@ -99,6 +104,18 @@ weft_cuda_values weft_cuda_values_of(const struct weft_plan *plan, const weft_op
 /* The caller's operands of a run: there, as large as they have to be, in memory that the GPU can use. */
 weft_status weft_cuda_check_operands(const struct weft_plan *plan, const weft_operands *operands);
 
+/* By what this backend decides what problems leave open: the same on all ranks. */
+weft_cuda_basis weft_cuda_basis_of(const weft_group *group);
+
+/* What needs no peer: the part, made of the problem or given (and then taken over), and its tables. */
+weft_status weft_cuda_plan_prepare(struct weft_plan *plan, const weft_problem *problem,
+                                   weft_plan_part *given);
+/* Scratch operands, signals and control block, at the same offsets on all ranks. Returns the block's size. */
+size_t weft_cuda_plan_lay_out(struct weft_plan *plan);
+
+/* When the ranks know what is touched: whether there may be a plan that stages it chunk by chunk. */
+void weft_cuda_plan_note_reached(struct weft_plan *plan);
+
 /* Frees a program once the GPU is done with it; false when it was not within the group's deadline. */
 bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound);
 
@@ -112,6 +129,10 @@ bool weft_cuda_is_staged(const struct weft_plan *plan, int role, const weft_oper
  * same point of their calls.
  */
 weft_status weft_cuda_staging_take(struct weft_plan *plan);
+/* How much that would be. */
+size_t weft_cuda_staging_bytes(const struct weft_plan *plan);
+/* Collective where there is less: so much of it that stays, whatever plans come and go. */
+weft_status weft_cuda_staging_hold(weft_group *group, size_t bytes);
 void weft_cuda_staging_leave(weft_group *group, struct weft_cuda_staging *staging);
 
 /* Takes memory of the rank's own, which its plans share likewise, for an operand that no peer touches, if it

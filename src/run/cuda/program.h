@@ -22,7 +22,7 @@ typedef struct weft_cuda_place {
     bool padded;    /* zeros follow every line, up to 16 bytes */
 } weft_cuda_place;
 
-/* Memory that the programs of a plan use one after another. */
+/* Memory that the programs of a group use one after another. */
 typedef struct weft_cuda_workspace {
     uint64_t at; /* CUdeviceptr; 0: not taken yet */
     size_t bytes;
@@ -42,7 +42,7 @@ typedef struct weft_cuda_binding {
     const weft_plan_part *collective;
     char *const *inboxes;
     const weft_operands *values;    /* NULL, or a run's: alpha and scales in device memory */
-    weft_cuda_workspace *workspace; /* NULL, or the plan's, for cuBLASLt */
+    weft_cuda_workspace *workspace; /* NULL, or the group's, for cuBLASLt */
     weft_cuda_wire wire;
     int64_t to_switch; /* 0, or how far from an own address the switch's is: REDUCE goes through it */
     bool given;        /* somebody else's plan: nothing is known of its copies but what the checker proves */

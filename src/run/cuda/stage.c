@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+enum { HELD_LEAST = 8 << 20 };
+
 typedef struct weft_cuda_staging {
     struct weft_cuda_staging *next;
     char *memory;
@@ -48,6 +50,9 @@ bool weft_cuda_is_staged(const weft_plan *plan, int role, const weft_operands *o
             plan->part.problem.schedule == WEFT_SCHEDULE_PACKETS && given.data == recv.data)
             return false; /* a thread has sent what it overwrites */
     }
+    if (weft_cuda_plan_of(plan)->hidden && plan->touched & 1u << role && bytes &&
+        weft_given_needed(plan, (weft_operand_role)role))
+        return true;
     if (is_halved(plan, role) && given.rows > 1 && given.ld != given.cols)
         return true;
     return weft_given_must_move(plan, operand, &given, operands,
@@ -98,14 +103,10 @@ char *weft_cuda_staging_at(const weft_plan *plan, int role)
     return p->staging->memory + p->staging_at[role];
 }
 
-weft_status weft_cuda_staging_take(weft_plan *plan)
+/* Where each role's begins; how much it is in all. */
+static size_t lay_out(const weft_plan *plan, size_t begin[])
 {
-    weft_cuda_group *g = weft_cuda_of(plan->group);
-    weft_cuda_plan *p = weft_cuda_plan_of(plan);
-    weft_cuda_staging *staging = g->staging;
     size_t at = 0;
-    void *memory = NULL;
-    weft_status status;
 
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
         weft_given form;
@@ -113,22 +114,70 @@ weft_status weft_cuda_staging_take(weft_plan *plan)
         if (!may_be_staged(plan, role))
             continue;
         form = staged_form(plan, plan->operand_of_role[role]);
-        p->staging_at[role] = at;
+        begin[role] = at;
         at += weft_round_up_bytes(weft_given_span(plan, plan->operand_of_role[role], &form), 1024);
     }
-    if (!staging || staging->bytes < at) {
-        status = weft_cuda_alloc(plan->group, at, 1024, &memory);
-        if (status != WEFT_OK)
-            return status;
-        staging = calloc(1, sizeof(*staging));
-        if (!staging)
-            return weft_group_poison(plan->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan",
-                                     plan->group->rank);
-        *staging = (weft_cuda_staging){g->staging, memory, at, 0};
-        g->staging = staging;
-    }
-    staging->plans++;
-    p->staging = staging;
+    return at;
+}
+
+size_t weft_cuda_staging_bytes(const weft_plan *plan)
+{
+    size_t begin[WEFT_ROLE_COUNT];
+
+    return lay_out(plan, begin);
+}
+
+/* Of at least so many bytes. */
+static weft_status add(weft_group *group, size_t bytes)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    weft_cuda_staging *staging;
+    void *memory = NULL;
+    weft_status status;
+
+    if (g->staging && g->staging->bytes >= bytes)
+        return WEFT_OK;
+    status = weft_cuda_alloc(group, bytes, 1024, &memory);
+    if (status != WEFT_OK)
+        return status;
+    staging = calloc(1, sizeof(*staging));
+    if (!staging)
+        return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", group->rank);
+    *staging = (weft_cuda_staging){g->staging, memory, bytes, 0};
+    g->staging = staging;
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_staging_hold(weft_group *group, size_t bytes)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    size_t most = HELD_LEAST;
+    weft_status status;
+
+    if (g->unmet.staging && g->unmet.staging->bytes >= bytes)
+        return WEFT_OK;
+    while (most < bytes) /* plans that grow one after another are to share it, too */
+        most *= 2;
+    status = add(group, most);
+    if (status != WEFT_OK)
+        return status;
+    if (g->unmet.staging)
+        weft_cuda_staging_leave(group, g->unmet.staging);
+    g->unmet.staging = g->staging;
+    g->staging->plans++;
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_staging_take(weft_plan *plan)
+{
+    weft_cuda_group *g = weft_cuda_of(plan->group);
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    weft_status status = add(plan->group, lay_out(plan, p->staging_at));
+
+    if (status != WEFT_OK)
+        return status;
+    g->staging->plans++;
+    p->staging = g->staging;
     return WEFT_OK;
 }
 
@@ -207,7 +256,7 @@ void weft_cuda_staging_free(weft_cuda_group *g)
 {
     free_list(g->staging);
     free_list(g->alone);
-    g->staging = g->alone = NULL;
+    g->staging = g->alone = g->unmet.staging = NULL;
 }
 
 void weft_cuda_stage_bind(const weft_plan *plan, const weft_operands *operands, weft_cuda_stages *stages)
