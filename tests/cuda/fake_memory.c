@@ -416,7 +416,8 @@ static CUresult enqueue(fake_lines lines, CUstream stream)
 static CUresult fake_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     BREAK(cuMemcpyAsync);
-    return enqueue((fake_lines){(char *)(uintptr_t)to, (const char *)(uintptr_t)from, bytes, 1, 0, 0, 0}, stream);
+    return enqueue((fake_lines){(char *)(uintptr_t)to, (const char *)(uintptr_t)from, bytes, 1, 0, 0, 0},
+                   stream);
 }
 
 static CUresult fake_copy_lines(const CUDA_MEMCPY2D *c, CUstream stream)

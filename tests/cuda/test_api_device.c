@@ -4,6 +4,7 @@
 #include "api_cases.h"
 #include "core/dtype.h"
 #include "device_parts.h"
+#include "new_sizes_cases.h"
 #include "run/cuda/driver.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -411,18 +412,115 @@ static void values_of(int world)
     ranks_run(world, values_rank, NULL);
 }
 
+/* Sizes that change in every call: where ranks are threads and share the library they make its programs
+ * together, else hosts tell each other nothing. */
+static void sizes_of(int world)
+{
+    sizes_run threads = {
+        .sizes = 150, .at_once = 10, .quiet = 150, .step = 3, .side = 512, .shown = world == 4};
+
+    ranks_run(world, sizes_rank, &threads);
+}
+
+static void sizes_process(int rank, void *argument)
+{
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    sizes_rank(group, argument);
+    weft_finalize(group);
+}
+
+static void sizes_processes_of(int world)
+{
+    sizes_run run = {.sizes = 24, .at_once = 8, .step = 5, .side = 512, .shown = true};
+
+    procs_run(world, sizes_process, &run);
+}
+
+/* A graph may capture the first run of a new size. */
+static void sizes_graph_rank(weft_group *group, void *argument)
+{
+    const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
+    sizes_run run = {.sizes = 12, .step = 7, .side = 256};
+    sizes_call calls[12];
+    char *memory = NULL, *at;
+    CUcontext context;
+    CUstream stream;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 16 << 20, 0, (void **)&memory), WEFT_OK);
+    CHECK_INT(cu->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    CHECK_INT(cu->cuCtxSetCurrent(context), CUDA_SUCCESS);
+    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_INT(weft_group_set_stream(group, 1, stream), WEFT_OK);
+    at = memory;
+    for (int i = 0; i < run.sizes; i++) {
+        CUgraph graph;
+        CUgraphExec replay;
+
+        sizes_begin(group, &run, i, &at, &calls[i]);
+        CHECK_INT(weft_barrier(group), WEFT_OK);
+        CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+        CHECK_INT(sizes_issue(group, &calls[i]), WEFT_OK);
+        CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+        CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+        for (int j = 0; j < 2; j++) {
+            CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
+            CHECK_INT(weft_group_wait(group), WEFT_OK);
+            sizes_check(group, &calls[i]);
+        }
+        cu->cuGraphExecDestroy(replay);
+        cu->cuGraphDestroy(graph);
+        if (calls[i].kind != SIZES_GATHER)
+            tp_release(calls[i].hosts);
+    }
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(group, 0, NULL), WEFT_OK);
+    cu->cuStreamDestroy(stream);
+    cu->cuDevicePrimaryCtxRelease(0);
+}
+
+static void sizes_graph_of(int world)
+{
+    ranks_run(world, sizes_graph_rank, NULL);
+}
+
 int main(int argc, char **argv)
 {
-    static const device_part parts[] = {
-        {"threads", threads_of, 1},     {"threads", threads_of, 2},     {"threads", threads_of, 3},
-        {"threads", threads_of, 4},     {"threads", threads_of, 5},     {"threads", threads_of, 6},
-        {"threads", threads_of, 7},     {"threads", threads_of, 8},     {"many", many_of, 4},
-        {"chained", chained_of, 1},     {"graph", graph_of, 1},         {"graph", graph_of, 2},
-        {"values", values_of, 2},       {"opened", opened_of, 8},       {"mixed", mixed_of, 3},
-        {"missing", missing_of, 2},     {"given up", given_up_of, 2},   {"elsewhere", elsewhere_of, 3},
-        {"processes", processes_of, 2}, {"processes", processes_of, 4}, {"killed idle", killed_of, 2},
-        {"killed amid", killed_of, -3}, {"scaled", scaled_of, 1},       {"scaled", scaled_of, 3},
-        {"small", small_of, 2}};
+    static const device_part parts[] = {{"threads", threads_of, 1},
+                                        {"threads", threads_of, 2},
+                                        {"threads", threads_of, 3},
+                                        {"threads", threads_of, 4},
+                                        {"threads", threads_of, 5},
+                                        {"threads", threads_of, 6},
+                                        {"threads", threads_of, 7},
+                                        {"threads", threads_of, 8},
+                                        {"many", many_of, 4},
+                                        {"chained", chained_of, 1},
+                                        {"graph", graph_of, 1},
+                                        {"graph", graph_of, 2},
+                                        {"values", values_of, 2},
+                                        {"opened", opened_of, 8},
+                                        {"mixed", mixed_of, 3},
+                                        {"missing", missing_of, 2},
+                                        {"given up", given_up_of, 2},
+                                        {"elsewhere", elsewhere_of, 3},
+                                        {"processes", processes_of, 2},
+                                        {"processes", processes_of, 4},
+                                        {"killed idle", killed_of, 2},
+                                        {"killed amid", killed_of, -3},
+                                        {"scaled", scaled_of, 1},
+                                        {"scaled", scaled_of, 3},
+                                        {"small", small_of, 2},
+                                        {"sizes", sizes_of, 1},
+                                        {"sizes", sizes_of, 2},
+                                        {"sizes", sizes_of, 4},
+                                        {"sizes apart", sizes_processes_of, 2},
+                                        {"sizes apart", sizes_processes_of, 4},
+                                        {"sizes graph", sizes_graph_of, 2}};
     many = (int)check_repeat(200, 1000);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
     return device_parts_report("test_cuda_api_device");

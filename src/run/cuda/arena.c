@@ -80,7 +80,8 @@ void weft_cuda_arena_swept(weft_cuda_arena *a)
 
         if (r.state == WEFT_CUDA_REGION_GIVEN)
             r.state = WEFT_CUDA_REGION_CLEAN;
-        if (kept && !r.first && r.state == WEFT_CUDA_REGION_CLEAN && a->regions[kept - 1].state == WEFT_CUDA_REGION_CLEAN)
+        if (kept && !r.first && r.state == WEFT_CUDA_REGION_CLEAN &&
+            a->regions[kept - 1].state == WEFT_CUDA_REGION_CLEAN)
             a->regions[kept - 1].bytes += r.bytes;
         else
             a->regions[kept++] = r;

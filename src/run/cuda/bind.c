@@ -603,7 +603,8 @@ static bool makes_together(const weft_plan *plan)
 {
     const weft_cuda_group *g = weft_cuda_of(plan->group);
 
-    if (weft_cuda_plan_of(plan)->unmet && !(g->crowds && g->library && plan->part.problem.tuning.library != 2))
+    if (weft_cuda_plan_of(plan)->unmet &&
+        !(g->crowds && g->library && plan->part.problem.tuning.library != 2))
         return false;
     return plan->part.world > 1 && plan->part.problem.op < WEFT_OP_ALL_REDUCE &&
            weft_cuda_plan_of(plan)->bound_count == 0;

@@ -62,7 +62,7 @@ typedef struct weft_cuda_group {
         int count;
     } events;                      /* that plans have left */
     weft_cuda_workspace workspace; /* of cuBLASLt's products of several ranks, which run one after another */
-    bool has_met; /* this rank, since its last run: journal.c */
+    bool has_met;                  /* this rank, since its last run: journal.c */
     struct weft_device_moe *layers;
     weft_group *watched_next;          /* watch.c */
     struct weft_cuda_table *tables;    /* pad.c */

@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { UNMET = 1 << 28 }; /* of a plan's number: no other plan has it */
+enum { UNMET = 1 << 28 };              /* of a plan's number: no other plan has it */
 #define HIDDEN_MOST ((size_t)32 << 20) /* of operands that are copied once so that nobody need tell */
 
 /* ---- the arena, swept --------------------------------------------------------------------------------- */
@@ -86,9 +86,9 @@ weft_status weft_cuda_unmet_memory(weft_group *group, size_t bytes, char **memor
     if (status != WEFT_OK)
         return status;
     *memory = weft_cuda_arena_take(arena, bytes);
-    return *memory ? WEFT_OK
-                   : weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan",
-                                       group->rank);
+    return *memory
+               ? WEFT_OK
+               : weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", group->rank);
 }
 
 /* ---- plans -------------------------------------------------------------------------------------------- */
@@ -104,9 +104,8 @@ bool weft_cuda_unmet_can(const weft_plan *plan)
 {
     const weft_cuda_group *g = weft_cuda_of(plan->group);
 
-    return plan->kept && g->unmet.barrier && g->unmet.alike &&
-           g->unmet.failures == plan->session->failures && is_whole(&plan->asked) &&
-           plan->asked.schedule != WEFT_SCHEDULE_MULTIMEM;
+    return plan->kept && g->unmet.barrier && g->unmet.alike && g->unmet.failures == plan->session->failures &&
+           is_whole(&plan->asked) && plan->asked.schedule != WEFT_SCHEDULE_MULTIMEM;
 }
 
 /* Everything but its block. Returns whether there is such a plan. */
@@ -162,8 +161,8 @@ bool weft_cuda_unmet_make(weft_plan *plan, weft_status *status)
     p->unmet = true;
     if (!prepare(plan)) {
         if (group->error.status == WEFT_ERR_MEMORY) /* not on all ranks */
-            *status = weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan",
-                                        group->rank);
+            *status =
+                weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", group->rank);
         return false;
     }
     *status = weft_cuda_unmet_memory(group, plan->bytes, &p->block);
@@ -223,6 +222,8 @@ weft_status weft_cuda_unmet_reserve(const weft_plan *plan)
         status = make_barrier(plan);
     if (status == WEFT_OK && !g->unmet.arena.bytes)
         status = weft_cuda_arena_grow(group, &g->unmet.arena, 2 * plan->bytes);
+    if (status == WEFT_OK)
+        status = weft_cuda_staging_hold(group, 0);
     return status;
 }
 

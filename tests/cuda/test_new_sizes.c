@@ -1,0 +1,73 @@
+/* Sizes that change in every call, on groups of fake GPUs. */
+#include "fake_gpu.h"
+#include "new_sizes_cases.h"
+#include "support/procs.h"
+#include "support/ranks.h"
+
+static void run_process(int rank, void *argument)
+{
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    sizes_rank(group, argument);
+    weft_finalize(group);
+}
+
+/* A rank that is late keeps no other's call. */
+static void test_late(bool apart)
+{
+    _Atomic int returned = 0;
+    sizes_run run = {.sizes = 30,
+                     .at_once = 30,
+                     .step = 1,
+                     .side = 32,
+                     .apart = apart,
+                     .late = true,
+                     .returned = &returned};
+
+    fake_gpu_install(apart ? 3 : 1, 16, true);
+    ranks_run(3, sizes_rank, &run);
+}
+
+/* More than are kept, so that memory of some is used for others. */
+static void test_many(void)
+{
+    sizes_run threads = {.sizes = 200, .at_once = 20, .quiet = 100, .step = 1, .side = 16, .apart = true},
+              processes = {.sizes = 90, .at_once = 9, .quiet = 70, .step = 1, .side = 16};
+
+    fake_gpu_install(2, 16, true);
+    ranks_run(2, sizes_rank, &threads);
+    fake_gpu_install(1, 16, false);
+    procs_run(2, run_process, &processes);
+}
+
+/* Ranks that ask for different sizes are told when they wait. */
+static void differ_rank(weft_group *group, void *argument)
+{
+    sizes_run run = {.sizes = 4, .step = 1, .side = 16};
+    sizes_call calls[2];
+    char *memory, *at;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 1 << 20, 0, (void **)&memory), WEFT_OK);
+    at = memory;
+    sizes_begin(group, &run, 0, &at, &calls[0]);
+    sizes_begin(group, &run, 6 + 6 * weft_rank(group), &at, &calls[1]);
+    CHECK_INT(sizes_issue(group, &calls[0]), WEFT_OK);
+    CHECK_INT(sizes_issue(group, &calls[1]), WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group), "ran another plan of ag_gemm than rank");
+    for (int i = 0; i < 2; i++)
+        tp_release(calls[i].hosts);
+}
+
+int main(void)
+{
+    test_late(true);
+    test_late(false);
+    test_many();
+    fake_gpu_install(1, 16, true);
+    ranks_run(2, differ_rank, NULL);
+    return check_report("test_cuda_new_sizes");
+}
