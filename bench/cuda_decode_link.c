@@ -409,6 +409,7 @@ int main(int argc, char **argv)
     status = !b.host || !b.own || run(&b);
     free(b.host);
     free(b.own);
+    emulated_free(&b.gpu.device, &b.gpu.emulated);
     weft_cuda_device_close(&b.gpu.device);
     return status;
 }

@@ -133,13 +133,7 @@ static weft_status launch(weft_group *group, weft_cuda_channels *c, CUstream str
     weft_error_text *error = &group->error;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     void *parameters[] = {c};
-    CUlaunchConfig config = {.gridDimX = grid_for(g, c),
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = WEFT_CUDA_COLLECTIVE_THREADS,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = stream};
+    CUlaunchConfig config = weft_cuda_config(grid_for(g, c), WEFT_CUDA_COLLECTIVE_THREADS, 0, stream);
 
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, g->device->channels, parameters, NULL));

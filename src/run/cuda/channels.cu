@@ -39,34 +39,18 @@ __device__ __forceinline__ uint32_t steps_of_all(const weft_cuda_channels &c)
     return steps;
 }
 
-/* As Patience of order.cuh: until all peers were heard of in this run they have the longer deadline, and then
- * the wait lasts while anybody's chunks go on. */
-struct ChannelPatience {
-    uint64_t since = 0;
-    uint32_t seen = 0;
-
-    __device__ __forceinline__ bool ends(const weft_cuda_channels &c)
-    {
-        uint64_t now = now_ns();
-        bool enters = load_relaxed(&weft_cuda_channel_control(&c, c.rank)->entered) <
-                      (uint32_t)weft_cuda_channel_peers(&c);
-        uint64_t limit = enters ? c.enter_deadline_ns : c.progress_deadline_ns;
-        if (!since)
-            since = now;
-        if (now - since <= limit / 2)
-            return false;
-        uint32_t steps = enters ? 1 : 1 + steps_of_all(c);
-        if (!seen)
-            seen = steps;
-        if (now - since <= limit)
-            return false;
-        if (seen == steps)
-            return true;
-        since = now;
-        seen = 0;
-        return false;
-    }
-};
+/* Until all peers were heard of in this run they have the longer deadline, and then the wait lasts while
+ * anybody's chunks go on. */
+__device__ __forceinline__ bool expires(const weft_cuda_channels &c, Patience &patience)
+{
+    uint64_t now = now_ns();
+    bool enters =
+        load_relaxed(&weft_cuda_channel_control(&c, c.rank)->entered) < (uint32_t)weft_cuda_channel_peers(&c);
+    if (!patience.since)
+        patience.since = now;
+    return patience.ends(now, enters ? c.enter_deadline_ns : c.progress_deadline_ns, enters,
+                         [&] { return steps_of_all(c); });
+}
 
 /* Whether this rank and the one that its message is for, or from, wait for each other. What the peer did
  * before it posted that is visible now: so the count is looked at once more. */
@@ -84,7 +68,7 @@ __device__ bool deadlocks(const weft_cuda_channels &c, const uint64_t *count, ui
 __device__ bool await(const weft_cuda_channels &c, int peer, const uint64_t *count, uint64_t want)
 {
     weft_cuda_control *control = weft_cuda_channel_control(&c, c.rank);
-    ChannelPatience patience;
+    Patience patience;
     for (uint32_t spins = 1;; spins++) {
         uint64_t have = load_acquire(count);
         if ((int64_t)(have - want) >= 0)
@@ -101,7 +85,7 @@ __device__ bool await(const weft_cuda_channels &c, int peer, const uint64_t *cou
             give_up(c, peer, c.sends ? WEFT_CUDA_CHANNEL_SENDS : WEFT_CUDA_CHANNEL_RECEIVES, have, want);
             return false;
         }
-        if (patience.ends(c)) {
+        if (expires(c, patience)) {
             give_up(c, peer, WEFT_CUDA_CHANNEL_LATE, have, want);
             return false;
         }

@@ -102,13 +102,7 @@ weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_c
     const weft_cuda_driver *cu = device->cu;
     CUevent end;
     void *parameters[] = {&rehearsal};
-    CUlaunchConfig config = {.gridDimX = 1,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = 32,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = stream};
+    CUlaunchConfig config = weft_cuda_config(1, 32, 0, stream);
     weft_status status;
     WEFT_CUDA_TRY(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
     status = weft_cuda_check(cu, cu->cuLaunchKernelEx(&config, device->rehearse, parameters, NULL),

@@ -175,6 +175,20 @@ static inline int weft_cuda_ctas(const weft_cuda_device *device, int crews)
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error);
 void weft_cuda_device_close(weft_cuda_device *device);
 
+/* CTAs side by side, threads side by side. */
+static inline CUlaunchConfig weft_cuda_config(unsigned ctas, unsigned threads, unsigned shared_bytes,
+                                              CUstream stream)
+{
+    return (CUlaunchConfig){.gridDimX = ctas,
+                            .gridDimY = 1,
+                            .gridDimZ = 1,
+                            .blockDimX = threads,
+                            .blockDimY = 1,
+                            .blockDimZ = 1,
+                            .sharedMemBytes = shared_bytes,
+                            .hStream = stream};
+}
+
 /* A kernel of a module. The driver loads one when it is first asked about or launched, and that may wait for
  * every kernel of the context (see weft_cuda_rehearse): so it is asked about here. */
 weft_status weft_cuda_load_kernel(const weft_cuda_driver *cu, CUmodule module, const char *name,

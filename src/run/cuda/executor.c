@@ -420,13 +420,7 @@ static weft_status launch_gate(const weft_cuda_executor *executor, CUstream stre
     weft_cuda_args args = executor->args;
     uint64_t *runs = executor->gate + (size_t)args.world * WEFT_CUDA_LINE_WORDS;
     void *parameters[] = {&args, &runs};
-    CUlaunchConfig config = {.gridDimX = 1,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = WEFT_CUDA_COLLECTIVE_THREADS,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = stream};
+    CUlaunchConfig config = weft_cuda_config(1, WEFT_CUDA_COLLECTIVE_THREADS, 0, stream);
 
     args.signals = executor->gate;
     args.enter_post0 = executor->gate_post0;
@@ -449,20 +443,16 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
                           : executor->kind == WEFT_CUDA_EXCHANGE ? (void *)&exchange
                                                                  : &args,
                           &reduction, &runs};
-    CUlaunchConfig config = {.gridDimX = executor->grid,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = by_packets          ? weft_cuda_packets_threads(&packets)
-                                          : executor->threads ? executor->threads
-                                          : executor->hopper  ? WEFT_CUDA_THREADS
-                                          : any               ? WEFT_CUDA_ANY_THREADS
-                                                              : WEFT_CUDA_COLLECTIVE_THREADS,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES
-                                               : any            ? WEFT_CUDA_ANY_SHARED_BYTES
-                                                                : 0,
-                             .hStream = stream};
+    CUlaunchConfig config = weft_cuda_config(executor->grid,
+                                             by_packets          ? weft_cuda_packets_threads(&packets)
+                                             : executor->threads ? executor->threads
+                                             : executor->hopper  ? WEFT_CUDA_THREADS
+                                             : any               ? WEFT_CUDA_ANY_THREADS
+                                                                 : WEFT_CUDA_COLLECTIVE_THREADS,
+                                             executor->hopper ? WEFT_CUDA_SHARED_BYTES
+                                             : any            ? WEFT_CUDA_ANY_SHARED_BYTES
+                                                              : 0,
+                                             stream);
     /* These kernels wait by themselves for what is before them on the stream, so they may be brought in
      * early; but not where that could take the SMs of another rank's kernel that a predecessor waits for. */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,

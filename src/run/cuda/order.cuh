@@ -73,19 +73,14 @@ struct Patience {
     uint64_t since = 0; /* 0: it has not begun */
     uint32_t seen = 0;  /* 1 + the ranks' steps when half of the deadline had passed; 0: it has not */
 
-    /* Whether it is at an end. A peer has the longer deadline to enter a run, so a wait for progress counts
-     * only once all have (see enter_run); and from then on while nobody's tasks end. */
-    __device__ __forceinline__ bool ends(const weft_cuda_args &g, const weft_cuda_wait &w, uint64_t run)
+    /* Whether it is at an end: so long after `since` nobody's steps have grown in half of that time. A rank
+     * that has yet to enter makes none. */
+    template <class Steps>
+    __device__ __forceinline__ bool ends(uint64_t now, uint64_t limit, bool enters, const Steps &of_all)
     {
-        bool enters = w.number < g.ranks_enter;
-        uint64_t now = now_ns(), limit = enters ? g.enter_deadline_ns : g.progress_deadline_ns;
-        if (!since || (!enters && load_relaxed(&g.control->entered) != (uint32_t)run + 1)) {
-            since = now;
-            seen = 0;
-        }
         if (now - since <= limit / 2)
             return false;
-        uint32_t steps = enters ? 1 : 1 + steps_of_all(g);
+        uint32_t steps = enters ? 1 : 1 + of_all();
         if (!seen)
             seen = steps;
         if (now - since <= limit)
@@ -95,6 +90,19 @@ struct Patience {
         since = now;
         seen = 0;
         return false;
+    }
+
+    /* A peer has the longer deadline to enter a run, so a wait for progress counts only once all have (see
+     * enter_run); and from then on while nobody's tasks end. */
+    __device__ __forceinline__ bool ends(const weft_cuda_args &g, const weft_cuda_wait &w, uint64_t run)
+    {
+        bool enters = w.number < g.ranks_enter;
+        uint64_t now = now_ns(), limit = enters ? g.enter_deadline_ns : g.progress_deadline_ns;
+        if (!since || (!enters && load_relaxed(&g.control->entered) != (uint32_t)run + 1)) {
+            since = now;
+            seen = 0;
+        }
+        return ends(now, limit, enters, [&] { return steps_of_all(g); });
     }
 };
 

@@ -97,13 +97,8 @@ weft_status weft_cuda_repitched_launch(const weft_cuda_device *device, const wef
         void *parameters[] = {&copy};
         int64_t vectors = copy.batch * copy.lines * (copy.to_ld / VECTOR),
                 blocks = weft_divide_up(vectors, THREADS), most = (int64_t)device->sm_count * BLOCKS_A_SM;
-        CUlaunchConfig config = {.gridDimX = (unsigned)(blocks < most || most == 0 ? blocks : most),
-                                 .gridDimY = 1,
-                                 .gridDimZ = 1,
-                                 .blockDimX = THREADS,
-                                 .blockDimY = 1,
-                                 .blockDimZ = 1,
-                                 .hStream = stream};
+        CUlaunchConfig config =
+            weft_cuda_config((unsigned)(blocks < most || most == 0 ? blocks : most), THREADS, 0, stream);
 
         WEFT_CUDA_TRY(cuLaunchKernelEx(&config, device->repitch, parameters, NULL));
     }

@@ -421,17 +421,10 @@ weft_status weft_splitk_product_launch(weft_cuda_device *device, const weft_spli
         {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {product->cluster, 1, 1}},
         {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
          .value.programmaticStreamSerializationAllowed = 1}};
-    CUlaunchConfig config = {.gridDimX = product->grid,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = product->threads,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .sharedMemBytes = product->shared_bytes,
-                             .hStream = stream,
-                             .attrs = attributes,
-                             .numAttrs = product->early ? 2 : 1};
+    CUlaunchConfig config = weft_cuda_config(product->grid, product->threads, product->shared_bytes, stream);
 
+    config.attrs = attributes;
+    config.numAttrs = product->early ? 2 : 1;
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, product->kernel, parameters, NULL));
     return WEFT_OK;
 }

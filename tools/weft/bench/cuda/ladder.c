@@ -130,13 +130,8 @@ static weft_status launch(const ladder *l, ladder_kernel kernel, const ladder_ar
          waits = kernel == LADDER_await || kernel == LADDER_sum;
     ladder_args p = *rank;
     void *parameters[] = {&p};
-    CUlaunchConfig config = {.gridDimX = one ? 1u : (unsigned)(waits ? room.waiting : room.ctas),
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = LADDER_THREADS,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = stream};
+    CUlaunchConfig config =
+        weft_cuda_config(one ? 1u : (unsigned)(waits ? room.waiting : room.ctas), LADDER_THREADS, 0, stream);
 
     p.keys = p.rung == LADDER_SORTED ? p.expert : p.key;
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, l->kernel[kernel], parameters, NULL));

@@ -160,13 +160,8 @@ int loop_start_peers(loop_gpu *b, loop *l, const weft_cuda_executor *executor, u
 {
     bool packets = executor->kind == WEFT_CUDA_PACKETS,
          lines = executor->kind == WEFT_CUDA_EXCHANGE || (packets && executor->packets.lines);
-    CUlaunchConfig config = {.gridDimX = l->peers_grid,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = WEFT_CUDA_LINK_THREADS * (lines ? 2 : 1),
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = b->side};
+    CUlaunchConfig config =
+        weft_cuda_config(l->peers_grid, WEFT_CUDA_LINK_THREADS * (lines ? 2 : 1), 0, b->side);
     weft_cuda_link peers = l->peers;
     void *parameters[] = {&peers};
     uint32_t up = 0;

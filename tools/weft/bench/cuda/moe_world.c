@@ -380,13 +380,7 @@ static int put_link(gpu_experts *b, int phase, double bytes)
         .posts = lane->grid[phase],
         .delay_ns = (uint64_t)(b->link->latency_ns + bytes / b->link->bytes_per_ns)};
     void *parameters[] = {&link};
-    CUlaunchConfig config = {.gridDimX = 1,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = 1,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = b->side};
+    CUlaunchConfig config = weft_cuda_config(1, 1, 0, b->side);
 
     TRY(cuLaunchKernelEx(&config, b->emulated.experts, parameters, NULL));
     return 0;
