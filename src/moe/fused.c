@@ -37,13 +37,13 @@ static weft_status fused_dispatch_send(weft_moe_lane *lane, const void *x)
                     weft_symm_contains(moe->group, x, (size_t)(tokens * moe->row_bytes));
 
     for (int d = 0; d < moe->shape.ranks; d++)
-        *weft_moe_board_for(lane, d) =
-            (weft_moe_board){.generation = lane->generation,
-                             .x_shift = in_place ? (const char *)x - lane->stage : 0,
-                             .x_stride = in_place ? moe->row_bytes : moe->stage_stride,
-                             .row_base = lane->out.row_base[d],
-                             .entry_base = lane->out.entry_base[d],
-                             .entries = lane->out.entry_base[d + 1] - lane->out.entry_base[d]};
+        *weft_moe_manifest_for(lane, d) =
+            (weft_moe_manifest){.generation = lane->generation,
+                                .x_shift = in_place ? (const char *)x - lane->stage : 0,
+                                .x_stride = in_place ? moe->row_bytes : moe->stage_stride,
+                                .row_base = lane->out.row_base[d],
+                                .entry_base = lane->out.entry_base[d],
+                                .entries = lane->out.entry_base[d + 1] - lane->out.entry_base[d]};
     weft_moe_post_counts(lane, false);
     if (in_place)
         weft_moe_post_staged(lane, tokens);

@@ -160,7 +160,7 @@ static void carve_symmetric(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     lane->count = carve(c, 2 * ranks * sizeof(weft_signal));
     lane->staged = carve(c, sizeof(weft_signal));
     lane->done = carve(c, ranks * sizeof(weft_signal));
-    lane->board = carve(c, 2 * ranks * sizeof(weft_moe_board));
+    lane->manifest = carve(c, 2 * ranks * sizeof(weft_moe_manifest));
     lane->out.row = carve(c, rows * sizeof(weft_moe_wire_row));
     lane->out.entry = carve(c, pairs * sizeof(weft_moe_wire_entry));
     lane->row_flag = carve(c, moe->rung->row_flags ? rows * sizeof(uint64_t) : 0);

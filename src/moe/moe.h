@@ -7,8 +7,8 @@
  * owner's `slot` rows, which combine sums.
  *
  * Protocol of an epoch, one per dispatch. No barrier, nothing is reset.
- *   1. The sender writes board, wire rows and entries, then one {epoch, count} word to every rank, also when
- *      zero, doubled by the parity of the epoch. A rank whose input was rejected sends the count REJECTED.
+ *   1. The sender writes manifest, wire rows and entries, then one {epoch, count} word to every rank, also
+ * when zero, doubled by the parity of the epoch. A rank whose input was rejected sends the count REJECTED.
  *   2. A receiver waits for the words of all ranks before it reads anything else. If one says rejected, every
  *      rank sees that, and all leave the epoch.
  *   3. The sender stages tokens and advances `staged`, {epoch, tokens}; receivers follow it.
@@ -56,12 +56,12 @@ extern const weft_moe_rung weft_moe_fused, weft_moe_rows, weft_moe_sorted, weft_
 
 /* What a sender shows one receiver in one epoch; doubled by parity like the count words, and for the same
  * reason readable also when there are no rows. */
-typedef struct weft_moe_board {
+typedef struct weft_moe_manifest {
     int64_t generation; /* changes with the routing or its weights */
     int64_t x_shift;    /* where the tokens lie, relative to the sender's stage */
     int64_t x_stride;
     int32_t row_base, entry_base, entries;
-} weft_moe_board;
+} weft_moe_manifest;
 
 /* What this rank received: rows by source rank, then wire order, with their entries; and the same entries by
  * local expert. */
@@ -106,10 +106,10 @@ struct weft_moe_lane {
     int32_t *counts;    /* per source: rows of this epoch */
 
     /* symmetric memory, at this rank's addresses */
-    weft_signal *count;    /* [2][ranks], written by rank `source`; partner: await_counts there */
-    weft_signal *staged;   /* written by this rank; partner: weft_moe_await_staged of receivers */
-    weft_signal *done;     /* [ranks], written by the rank that returns rows; partner: weft_moe_await_done */
-    weft_moe_board *board; /* [2][ranks] */
+    weft_signal *count;  /* [2][ranks], written by rank `source`; partner: await_counts there */
+    weft_signal *staged; /* written by this rank; partner: weft_moe_await_staged of receivers */
+    weft_signal *done;   /* [ranks], written by the rank that returns rows; partner: weft_moe_await_done */
+    weft_moe_manifest *manifest; /* [2][ranks] */
     _Atomic uint64_t *row_flag, *result_flag;
     int32_t *index_copy; /* reference: the input as it was given */
     float *weight_copy;
@@ -270,15 +270,15 @@ static inline char *weft_moe_slot_at(const weft_moe_lane *lane, int source, int3
     return (char *)weft_moe_at(lane, lane->slot, source) + slot * lane->moe->slot_stride;
 }
 
-/* The board this rank shows `receiver`, or that `source` shows this rank, in this epoch. */
-static inline weft_moe_board *weft_moe_board_for(weft_moe_lane *lane, int receiver)
+/* The manifest this rank shows `receiver`, or that `source` shows this rank, in this epoch. */
+static inline weft_moe_manifest *weft_moe_manifest_for(weft_moe_lane *lane, int receiver)
 {
-    return &lane->board[(lane->epoch & 1) * (uint64_t)lane->moe->shape.ranks + (uint64_t)receiver];
+    return &lane->manifest[(lane->epoch & 1) * (uint64_t)lane->moe->shape.ranks + (uint64_t)receiver];
 }
 
-static inline const weft_moe_board *weft_moe_board_of(weft_moe_lane *lane, int source)
+static inline const weft_moe_manifest *weft_moe_manifest_of(weft_moe_lane *lane, int source)
 {
-    return weft_moe_at(lane, weft_moe_board_for(lane, lane->moe->group->rank), source);
+    return weft_moe_at(lane, weft_moe_manifest_for(lane, lane->moe->group->rank), source);
 }
 
 /* ---- nodes.c: what crosses to ranks on other nodes ----------------------------------------------------- */

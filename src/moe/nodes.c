@@ -146,7 +146,7 @@ static void show_routing(weft_moe_lane *lane, int to)
             pairs = out->tokens * moe->shape.topk;
     bool seen = lane->shown[to] == lane->generation;
 
-    show(lane, to, weft_moe_board_for(lane, to), sizeof(weft_moe_board));
+    show(lane, to, weft_moe_manifest_for(lane, to), sizeof(weft_moe_manifest));
     if (!rows)
         return;
     lane->shown[to] = lane->generation;

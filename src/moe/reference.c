@@ -13,7 +13,7 @@ static weft_status reference_dispatch_send(weft_moe_lane *lane, const void *x)
     for (int64_t t = 0; t < out->tokens; t++)
         weft_moe_put_row(moe, lane->stage + t * moe->stage_stride, (const char *)x + t * moe->row_bytes);
     for (int d = 0; d < moe->shape.ranks; d++)
-        *weft_moe_board_for(lane, d) = (weft_moe_board){.entries = (int32_t)out->tokens};
+        *weft_moe_manifest_for(lane, d) = (weft_moe_manifest){.entries = (int32_t)out->tokens};
     weft_moe_post_counts(lane, false);
     return WEFT_OK;
 }
@@ -46,7 +46,7 @@ static weft_status reference_dispatch_recv(weft_moe_lane *lane)
         for (int source = 0; source < moe->shape.ranks; source++) {
             const int32_t *expert = weft_moe_at(lane, lane->index_copy, source);
 
-            for (int64_t t = 0; lane->counts[source] && t < weft_moe_board_of(lane, source)->entries; t++)
+            for (int64_t t = 0; lane->counts[source] && t < weft_moe_manifest_of(lane, source)->entries; t++)
                 for (int k = 0; k < moe->config.topk; k++)
                     if (expert[t * moe->config.topk + k] == moe->local[j])
                         add_row(lane, source, t, k, moe->local[j]);

@@ -42,12 +42,12 @@ static weft_status rows_dispatch_send(weft_moe_lane *lane, const void *x)
     const weft_moe *moe = lane->moe;
 
     for (int d = 0; d < moe->shape.ranks; d++)
-        *weft_moe_board_for(lane, d) =
-            (weft_moe_board){.generation = lane->generation,
-                             .x_stride = moe->stage_stride,
-                             .row_base = lane->out.row_base[d],
-                             .entry_base = lane->out.entry_base[d],
-                             .entries = lane->out.entry_base[d + 1] - lane->out.entry_base[d]};
+        *weft_moe_manifest_for(lane, d) =
+            (weft_moe_manifest){.generation = lane->generation,
+                                .x_stride = moe->stage_stride,
+                                .row_base = lane->out.row_base[d],
+                                .entry_base = lane->out.entry_base[d],
+                                .entries = lane->out.entry_base[d + 1] - lane->out.entry_base[d]};
     weft_moe_post_counts(lane, false);
     for (int d = 0; d < moe->shape.ranks; d++)
         for (int64_t i = lane->out.row_base[d]; i < lane->out.row_base[d + 1]; i++) {
@@ -71,7 +71,7 @@ static weft_status rows_dispatch_recv(weft_moe_lane *lane)
     for (int64_t i = 0; i < in->rows; i++) {
         int source = in->source[i];
         _Atomic uint64_t *flags = weft_moe_at(lane, lane->row_flag, source);
-        int64_t row = weft_moe_board_of(lane, source)->row_base + i - in->rank_base[source];
+        int64_t row = weft_moe_manifest_of(lane, source)->row_base + i - in->rank_base[source];
         weft_status status = await_flag(lane, "moe dispatch", source, flags + row, WEFT_WAIT_PROGRESS);
 
         if (status)

@@ -20,7 +20,7 @@ void weft_moe_post_counts(weft_moe_lane *lane, bool rejected)
             weft_moe_far_count(lane, to, weft_moe_at(lane, mine, to), count);
             continue;
         }
-        /* Release: board, wire rows and entries before it. Partner: the wait in weft_moe_await_counts. */
+        /* Release: manifest, wire rows and entries before it. Partner: the wait in weft_moe_await_counts. */
         weft_signal_store(weft_moe_at(lane, mine, to), weft_moe_word(lane, count));
     }
 }

@@ -66,12 +66,12 @@ static weft_status sorted_dispatch_send(weft_moe_lane *lane, const void *x)
         weft_moe_put_row(moe, lane->stage + i * moe->stage_stride,
                          (const char *)x + out->row[i].token * moe->row_bytes);
     for (int d = 0; d < moe->shape.ranks; d++)
-        *weft_moe_board_for(lane, d) =
-            (weft_moe_board){.generation = lane->generation,
-                             .x_stride = moe->stage_stride,
-                             .row_base = out->row_base[d],
-                             .entry_base = out->entry_base[d],
-                             .entries = out->entry_base[d + 1] - out->entry_base[d]};
+        *weft_moe_manifest_for(lane, d) =
+            (weft_moe_manifest){.generation = lane->generation,
+                                .x_stride = moe->stage_stride,
+                                .row_base = out->row_base[d],
+                                .entry_base = out->entry_base[d],
+                                .entries = out->entry_base[d + 1] - out->entry_base[d]};
     weft_moe_post_counts(lane, false);
     return WEFT_OK;
 }

@@ -9,7 +9,7 @@ static bool unchanged(weft_moe_lane *lane)
     bool same = true;
 
     for (int s = 0; s < lane->moe->shape.ranks; s++) {
-        int64_t generation = weft_moe_board_of(lane, s)->generation;
+        int64_t generation = weft_moe_manifest_of(lane, s)->generation;
 
         same &= lane->seen[s] == generation;
         lane->seen[s] = generation;
@@ -22,17 +22,17 @@ static void point_at_tokens(weft_moe_lane *lane)
     weft_moe_received *in = &lane->in;
 
     for (int s = 0; s < lane->moe->shape.ranks; s++) {
-        const weft_moe_board *board = weft_moe_board_of(lane, s);
-        const char *x = (const char *)weft_moe_at(lane, lane->stage, s) + board->x_shift;
+        const weft_moe_manifest *manifest = weft_moe_manifest_of(lane, s);
+        const char *x = (const char *)weft_moe_at(lane, lane->stage, s) + manifest->x_shift;
         bool by_token = lane->moe->rung->stage_once;
-        int64_t stride = board->x_stride;
+        int64_t stride = manifest->x_stride;
 
         if (by_token && weft_moe_is_far(lane, s)) {
             x = weft_moe_relayed_rows(lane, s);
             stride = lane->moe->wire_bytes;
         }
         for (int32_t i = in->rank_base[s]; i < in->rank_base[s + 1]; i++)
-            in->row[i] = x + stride * (by_token ? in->token[i] : board->row_base + i - in->rank_base[s]);
+            in->row[i] = x + stride * (by_token ? in->token[i] : manifest->row_base + i - in->rank_base[s]);
     }
 }
 
@@ -45,14 +45,14 @@ void weft_moe_collect(weft_moe_lane *lane)
         int64_t rows = 0, entries = 0;
 
         for (int s = 0; s < moe->shape.ranks; s++) {
-            const weft_moe_board *board = weft_moe_board_of(lane, s);
+            const weft_moe_manifest *manifest = weft_moe_manifest_of(lane, s);
             const weft_moe_wire_row *row =
-                (weft_moe_wire_row *)weft_moe_at(lane, lane->out.row, s) + board->row_base;
+                (weft_moe_wire_row *)weft_moe_at(lane, lane->out.row, s) + manifest->row_base;
             const weft_moe_wire_entry *entry =
-                (weft_moe_wire_entry *)weft_moe_at(lane, lane->out.entry, s) + board->entry_base;
+                (weft_moe_wire_entry *)weft_moe_at(lane, lane->out.entry, s) + manifest->entry_base;
 
             in->rank_base[s] = (int32_t)rows;
-            memcpy(in->entry + entries, entry, (size_t)board->entries * sizeof(*entry));
+            memcpy(in->entry + entries, entry, (size_t)manifest->entries * sizeof(*entry));
             for (int32_t i = 0; i < lane->counts[s]; i++, rows++) {
                 in->source[rows] = s;
                 in->token[rows] = row[i].token;

@@ -39,12 +39,12 @@ static weft_status late_send(weft_moe_lane *lane, const void *x)
     weft_moe_routing *out = &lane->out;
 
     for (int d = 0; d < moe->shape.ranks; d++)
-        *weft_moe_board_for(lane, d) =
-            (weft_moe_board){.generation = lane->generation,
-                             .x_stride = moe->stage_stride,
-                             .row_base = out->row_base[d],
-                             .entry_base = out->entry_base[d],
-                             .entries = out->entry_base[d + 1] - out->entry_base[d]};
+        *weft_moe_manifest_for(lane, d) =
+            (weft_moe_manifest){.generation = lane->generation,
+                                .x_stride = moe->stage_stride,
+                                .row_base = out->row_base[d],
+                                .entry_base = out->entry_base[d],
+                                .entries = out->entry_base[d + 1] - out->entry_base[d]};
     weft_moe_post_counts(lane, false);
     await_calls();
     for (int64_t t = 0; t < out->tokens; t++) {
