@@ -71,16 +71,35 @@ int64_t weft_crews_cols(const weft_problem *p, int world, int crews)
     return weft_crews_width(p, world, crews, WEFT_CREW_ROWS, weft_crews_ring(p, p->schedule));
 }
 
-int weft_crews_even(int64_t tiles, int crews)
+bool weft_crews_gather(const weft_problem *p, weft_schedule schedule)
+{
+    return p->op == WEFT_OP_AG_GEMM && schedule != WEFT_SCHEDULE_UNFUSED && schedule != WEFT_SCHEDULE_DIRECT;
+}
+
+/* As few crews as take no more rounds. What a round needs is fetched side by side, and a few tiles of one
+ * more shard would make all the others wait for it; and in a ring, a few tiles of a later step wait for this
+ * one. */
+static int even_crews(int64_t tiles, int crews)
 {
     int64_t rounds = weft_divide_up(tiles, crews);
 
     return rounds > 0 ? (int)weft_divide_up(tiles, rounds) : crews;
 }
 
-int64_t weft_crews_stripe(const weft_problem *p)
+/* Rows of tiles of a stripe of a gemm_ar. */
+static int64_t stripe_of(const weft_problem *p)
 {
     int64_t panels = p->n > 0 ? weft_divide_up(STRIPE_COLS, p->n) : 1;
 
     return panels < STRIPE_MOST ? panels : STRIPE_MOST;
+}
+
+void weft_crews_share(const weft_problem *p, int world, int crews, bool fetches, weft_tuning *t)
+{
+    if (!t->raster && t->sums_stay && p->op == WEFT_OP_GEMM_AR)
+        t->raster = stripe_of(p);
+    if (!t->workers)
+        t->workers = fetches || t->sums_stay
+                         ? even_crews(weft_crews_tiles(p, world, t->tile_m, t->tile_n), crews)
+                         : crews;
 }

@@ -32,12 +32,11 @@ int64_t weft_crews_width(const weft_problem *problem, int world, int crews, int6
 /* Columns of the tiles of a problem whose schedule is set, where all have WEFT_CREW_ROWS. */
 int64_t weft_crews_cols(const weft_problem *problem, int world, int crews);
 
-/* As few crews as take no more rounds. What a round needs is fetched side by side, and a few tiles of one
- * more shard would make all the others wait for it; and in a ring, a few tiles of a later step wait for this
- * one. */
-int weft_crews_even(int64_t tiles, int crews);
+/* Whether copy lanes fetch what the product by a schedule needs of peers. */
+bool weft_crews_gather(const weft_problem *problem, weft_schedule schedule);
 
-/* Rows of tiles of a stripe of a gemm_ar. */
-int64_t weft_crews_stripe(const weft_problem *problem);
+/* How crews share a product whose tiles and `sums_stay` are decided, as far as that is open: how many take
+ * part, and the stripes of a gemm_ar's ring. `fetches`: pieces come by copy lanes. */
+void weft_crews_share(const weft_problem *problem, int world, int crews, bool fetches, weft_tuning *tuning);
 
 #endif

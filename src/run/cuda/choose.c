@@ -380,8 +380,7 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
     weft_tuning t = begin_tuning(p, b, m);
     bool fp8 = weft_dtype_is_fp8(p->dtype), unfused = m->schedule == WEFT_SCHEDULE_UNFUSED,
          stays = b->hopper && b->adds && weft_crews_ring(p, m->schedule),
-         ring = stays && p->op == WEFT_OP_GEMM_AR,
-         gathers = p->op == WEFT_OP_AG_GEMM && !unfused && m->schedule != WEFT_SCHEDULE_DIRECT,
+         ring = stays && p->op == WEFT_OP_GEMM_AR, gathers = weft_crews_gather(p, m->schedule),
          fetches = b->world > 1 && (gathers || ring || (!unfused && p->tuning.staged));
 
     t.library = m->library;
@@ -394,19 +393,16 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
         t.tile_n = choose_width(p, b, &t);
     if (!t.tile_k)
         t.tile_k = fp8 ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
+    /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
+    weft_crews_share(p, b->world, b->crews, b->hopper && fetches, &t);
     if (!t.raster)
-        t.raster = ring ? weft_crews_stripe(p) : PANELS_SIDE_BY_SIDE;
+        t.raster = PANELS_SIDE_BY_SIDE;
     if (!fetches)
         t.copiers = 0;
     else if (!t.copiers)
         t.copiers = b->hopper ? b->crews * CREW_CTAS * WEFT_CUDA_CTA_COPIERS : COPIERS;
     if (fetches && gathers && !t.chunk_k)
         t.chunk_k = fp8 ? 2 * CHUNK_K : CHUNK_K;
-    /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
-    if (!t.workers && b->hopper && (fetches || t.sums_stay))
-        t.workers = weft_crews_even(weft_crews_tiles(p, b->world, t.tile_m, t.tile_n), b->crews);
-    else if (!t.workers)
-        t.workers = b->crews;
     if (!b->hopper && b->crews > t.copiers && t.workers > b->crews - t.copiers)
         t.workers = b->crews - t.copiers;
     return t;
