@@ -2,6 +2,8 @@
  * Products of many experts in one call: the entry point of weft.h. On the CPU an expert's product is a
  * weft_gemm of its rows; on a backend with memory of its own the backend reads how many there are.
  */
+#include "api/grouped.h"
+
 #include "api/least.h"
 #include "core/dtype.h"
 #include "core/part.h"
@@ -33,7 +35,7 @@ static weft_error_text *error_of(weft_group *group)
 }
 
 /* What both backends need right; fills in what was left to weft. */
-static weft_status complete(weft_grouped_args *args, weft_error_text *error)
+weft_status weft_grouped_complete(weft_grouped_args *args, weft_error_text *error)
 {
     int64_t n;
 
@@ -170,7 +172,7 @@ weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_args *given)
     if (!weft_sized_read(&args, sizeof(args), given, WEFT_GROUPED_ARGS_LEAST))
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "weft_grouped_gemm: args must be given, set by weft_grouped_args_init");
-    status = complete(&args, error);
+    status = weft_grouped_complete(&args, error);
     if (status != WEFT_OK)
         return status;
     return group && weft_backend_of(group)->grouped ? weft_backend_of(group)->grouped(group, &args)

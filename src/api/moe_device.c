@@ -166,7 +166,8 @@ static weft_status check(const weft_moe_lane *lane, const weft_moe_input *input,
     return status;
 }
 
-weft_status weft_moe_device_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+/* `lists`: rows are moved for themselves. */
+static weft_status send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault, bool lists)
 {
     weft_group *group = lane->moe->group;
     weft_status status, told;
@@ -187,8 +188,28 @@ weft_status weft_moe_device_dispatch_send(weft_moe_lane *lane, const weft_moe_in
     lane->state = WEFT_MOE_SENT;
     lane->out.tokens = input->tokens;
     return run(lane, WEFT_DEVICE_MOE_DISPATCH_SEND,
-               (weft_device_moe_args){
-                   .x = input->x, .expert = input->expert, .weight = input->weight, .tokens = input->tokens});
+               (weft_device_moe_args){.x = input->x,
+                                      .expert = input->expert,
+                                      .weight = input->weight,
+                                      .tokens = input->tokens,
+                                      .lists = lists});
+}
+
+weft_status weft_moe_device_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+{
+    return send(lane, input, fault, false);
+}
+
+weft_status weft_moe_device_dispatch_early(weft_moe_lane *lane, const weft_moe_input *input, void *packed)
+{
+    weft_status status = send(lane, input, NULL, true);
+
+    if (status)
+        return status;
+    lane->state = WEFT_MOE_RECEIVED;
+    status = run(lane, WEFT_DEVICE_MOE_DISPATCH_RECV, (weft_device_moe_args){.lists = true});
+    return status ? status
+                  : run(lane, WEFT_DEVICE_MOE_MOVE, (weft_device_moe_args){.x = input->x, .out = packed});
 }
 
 weft_status weft_moe_device_dispatch_recv(weft_moe_lane *lane, weft_moe_view *view)

@@ -8,6 +8,7 @@
  * become of the layer's type. Rows lie together by expert; results take the place of the rows, which nobody
  * reads after the first product.
  */
+#include "api/grouped.h"
 #include "api/hold.h"
 #include "api/moe_device.h"
 #include "core/dtype.h"
@@ -289,8 +290,16 @@ static weft_grouped_args product_of(const device_ffn *ffn, const int64_t *offset
     return args;
 }
 
-/* Both products. */
-static weft_status multiply(const device_ffn *ffn, const int64_t *offset)
+/* The first product, of rows that may still be on their way. */
+static weft_status multiply_early(const device_ffn *ffn, int lane, weft_grouped_args *args)
+{
+    weft_status status = weft_grouped_complete(args, &ffn->group->error);
+
+    return status ? status : ops_of(ffn->group)->multiply(ffn->moe->device, lane, args);
+}
+
+/* Both products. `early`: the first begins with rows that have arrived. */
+static weft_status multiply(const device_ffn *ffn, int lane, const int64_t *offset, bool early)
 {
     int64_t hidden = ffn->moe->config.hidden;
     weft_grouped_args args = product_of(ffn, offset, ffn->inter, hidden);
@@ -301,7 +310,7 @@ static weft_status multiply(const device_ffn *ffn, const int64_t *offset)
     args.col_scale = ffn->gate_up_scale;
     args.d = ffn->middle;
     args.act = WEFT_ACT_SILU_GATED;
-    status = weft_grouped_gemm(ffn->group, &args);
+    status = early ? multiply_early(ffn, lane, &args) : weft_grouped_gemm(ffn->group, &args);
     if (status)
         return status;
     args = product_of(ffn, offset, hidden, ffn->inter);
@@ -338,18 +347,24 @@ weft_status weft_moe_device_forward(weft_moe_lane *lane, const weft_moe_input *i
     const device_ffn *ffn = weft_moe_ffn_wrapped(expert);
     weft_device_moe_view there;
     weft_error_text text;
-    weft_status status =
-        weft_moe_device_dispatch_send(lane, input, fault ? fault : fault_of(lane, input, ffn, y, &text));
+    bool early;
+    weft_status status;
 
-    if (!status)
-        status = weft_moe_device_dispatch_recv(lane, NULL);
+    fault = fault ? fault : fault_of(lane, input, ffn, y, &text);
+    early = !fault && input && ops_of(moe->group)->begins_early(moe->device, input->x);
+    if (early) {
+        status = weft_moe_device_dispatch_early(lane, input, ffn->packed);
+    } else {
+        status = weft_moe_device_dispatch_send(lane, input, fault);
+        if (!status)
+            status = weft_moe_device_dispatch_recv(lane, NULL);
+    }
     if (!status)
         status = ops_of(moe->group)->view(moe->device, lane->index, false, &there);
-    if (!status && moe->experts_here) {
+    if (!status && moe->experts_here && !early)
         status = weft_moe_device_gather(lane, NULL, ffn->packed);
-        if (!status)
-            status = multiply(ffn, there.offset);
-    }
+    if (!status && moe->experts_here)
+        status = multiply(ffn, lane->index, there.offset, early);
     if (!status)
         status = weft_moe_device_combine_send(lane, ffn->packed, NULL);
     return status ? status : weft_moe_device_combine_recv(lane, y);

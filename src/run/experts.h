@@ -17,6 +17,7 @@ typedef enum weft_device_moe_kernel {
     WEFT_DEVICE_MOE_DISPATCH_RECV,
     WEFT_DEVICE_MOE_COMBINE_SEND,
     WEFT_DEVICE_MOE_COMBINE_RECV,
+    WEFT_DEVICE_MOE_MOVE, /* rows whose lists alone were dispatched; packs them too */
     WEFT_DEVICE_MOE_LAYOUT,
     WEFT_DEVICE_MOE_GATHER,
     WEFT_DEVICE_MOE_KERNELS
@@ -63,6 +64,7 @@ typedef struct weft_device_moe_args {
     const float *weight;
     int64_t tokens;
     bool reject; /* SEND: only tells the others that there is nothing */
+    bool lists;  /* DISPATCH: MOVE brings the rows */
     const int64_t *start;
     void *out; /* TAKE: y; GATHER: packed; LAYOUT: start */
     int64_t *rows;
@@ -89,6 +91,11 @@ typedef struct weft_device_moe_ops {
     /* Puts a kernel on the stream of the group's calls. */
     weft_status (*launch)(weft_device_moe *moe, int lane, weft_device_moe_kernel kernel,
                           const weft_device_moe_args *call);
+    /* Whether experts are to begin with rows that have arrived, of a round that dispatches the tokens at x;
+     * then DISPATCH goes by lists, MOVE packs the rows, and `multiply` makes their first product, whose sizes
+     * have been checked. What each rank does is its own affair. */
+    bool (*begins_early)(const weft_device_moe *moe, const void *x);
+    weft_status (*multiply)(weft_device_moe *moe, int lane, const weft_grouped_args *args);
     /* Whether calls return when they are on that stream, not when they are done. */
     bool (*ordered)(const weft_group *group);
     /* Waits for that stream; what went wrong with this layer since it was last asked. */

@@ -92,8 +92,11 @@ static inline void device_parts_run(const device_part *parts, int count, int arg
     for (int i = 0; i < count; i++) {
         bool asked = argc == 1 && strncmp(parts[i].name, "small", strlen("small")) != 0;
 
+        char label[64]; /* as "threads", or "threads 6" alone */
+
+        snprintf(label, sizeof(label), "%s %d", parts[i].name, parts[i].world);
         for (int j = 1; j < argc; j++)
-            asked |= strstr(parts[i].name, argv[j]) != NULL;
+            asked |= strstr(label, argv[j]) != NULL;
         if (asked)
             CHECK_INT(run_part(parts[i].name, parts[i].part, parts[i].world), 0);
     }

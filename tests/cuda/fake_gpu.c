@@ -346,6 +346,9 @@ bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, wef
                           .lane_count = ctas,
                           .stream = stream,
                           .active = true};
+    pthread_mutex_lock(&gpu.lock);
+    gpu.counts.moves += kernel == WEFT_DEVICE_MOE_MOVE;
+    pthread_mutex_unlock(&gpu.lock);
     launch.args.control = lane->control;
     launch.args.world = lane->world;
     launch.args.stop = lane->stop;

@@ -67,8 +67,8 @@ void fake_gpu_multicast(bool there);
  * bulk lanes, and how many kernels may have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {
     long maps, bulk, gemms, early, exchanged;
-    long repitched, collectives, packets, splitk, sums, exchanges, gates; /* launches */
-    long switched;                                                        /* tasks, through the switch */
+    long repitched, collectives, packets, splitk, sums, exchanges, gates, moves; /* launches */
+    long switched; /* tasks, through the switch */
 } fake_gpu_counts;
 fake_gpu_counts fake_gpu_take_counts(void);
 

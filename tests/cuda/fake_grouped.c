@@ -80,17 +80,33 @@ static void make_row(const weft_cuda_grouped *g, int e, int64_t row)
     }
 }
 
+/* Every step that the kernel would wait for has come, and rows of an expert lie in the order of steps. */
+static bool has_arrived(const weft_cuda_grouped *g)
+{
+    const weft_cuda_arrival *a = &g->arrival;
+    bool right = true;
+
+    for (int i = 0; i <= a->steps; i++)
+        right &= a->ready[i * WEFT_CUDA_LINE_WORDS] == *a->runs * (uint64_t)a->posts;
+    for (int e = 0; e < g->experts; e++)
+        for (int64_t i = g->offset[e]; i < g->offset[e + 1]; i++)
+            right &= a->step[i] < a->steps && (i == g->offset[e] || a->step[i - 1] <= a->step[i]);
+    return right || *a->abort;
+}
+
 static void run(void *argument)
 {
     weft_cuda_grouped_launch *l = argument;
     const weft_cuda_grouped *g = &l->grouped;
+    bool arrived = !g->arrival.ready || has_arrived(g);
 
     CHECK_INT(g->counter[0], 0);
     CHECK_INT(g->counter[1], 0);
     CHECK(l->clusters >= 1);
     if (g->k)
         check_maps(l);
-    for (int e = 0; e < g->experts; e++) {
+    CHECK(arrived);
+    for (int e = 0; e < g->experts && arrived; e++) {
         int64_t first = g->start ? g->start[e] : g->offset[e], rows = g->offset[e + 1] - g->offset[e];
 
         for (int64_t i = first; first >= 0 && i < first + rows && i < g->rows; i++)

@@ -23,12 +23,26 @@ static uint64_t *runs_of(const weft_cuda_moe *l, weft_device_moe_kernel phase, u
     return l->runs + (size_t)(l->run0[phase] + cta) * WEFT_CUDA_LINE_WORDS;
 }
 
-int fake_moe_awaits(const weft_cuda_moe *l, weft_device_moe_kernel kernel, uint32_t cta, uint64_t *round)
+/* The first rank from which rows have not all come; -1: they have. */
+static int rows_awaited(const weft_cuda_moe *l, uint64_t round)
+{
+    for (int r = 0; r < l->world; r++)
+        if (__atomic_load_n(l->landed + r * WEFT_CUDA_LINE_WORDS, __ATOMIC_ACQUIRE) < round * l->movers)
+            return r;
+    return -1;
+}
+
+int fake_moe_awaits(const weft_cuda_moe *l, const weft_cuda_moe_args *call, weft_device_moe_kernel kernel,
+                    uint32_t cta, uint64_t *round)
 {
     const uint64_t *signals = kernel == WEFT_DEVICE_MOE_DISPATCH_RECV  ? l->arrived
                               : kernel == WEFT_DEVICE_MOE_COMBINE_RECV ? l->returned
                                                                        : NULL;
 
+    if (kernel == WEFT_DEVICE_MOE_MOVE) {
+        *round = l->state->sent;
+        return l->state->skipped ? -1 : rows_awaited(l, *round);
+    }
     if (!signals || (kernel == WEFT_DEVICE_MOE_COMBINE_RECV && l->state->skipped))
         return -1;
     *round = *runs_of(l, kernel, cta) + 1;
@@ -36,6 +50,8 @@ int fake_moe_awaits(const weft_cuda_moe *l, weft_device_moe_kernel kernel, uint3
         if (__atomic_load_n(signals + r * WEFT_CUDA_LINE_WORDS, __ATOMIC_ACQUIRE) <
             *round * l->grid[kernel - 1])
             return r;
+    if (kernel == WEFT_DEVICE_MOE_DISPATCH_RECV && l->movers && !call->lists)
+        return rows_awaited(l, *round);
     return -1;
 }
 
@@ -81,7 +97,7 @@ static bool order_token(const weft_cuda_moe *l, const int32_t *id, int *order, i
 }
 
 static bool send_token(const weft_cuda_moe *l, const void *x, const int32_t *expert, const float *weight,
-                       int keep, uint64_t round, int64_t token)
+                       int keep, bool lists, uint64_t round, int64_t token)
 {
     const int32_t *id = expert + token * l->topk;
     int *order = calloc((size_t)(l->topk + l->world), sizeof(int)), *sent = order + l->topk, count, terms = 0;
@@ -106,9 +122,9 @@ static bool send_token(const weft_cuda_moe *l, const void *x, const int32_t *exp
             char *row = (char *)at_rank(l, l->row, to) + (l->rank * l->capacity + token) * l->row_stride;
             const char *given = (const char *)x + token * l->row_bytes;
 
-            if (l->scales_at)
+            if (l->scales_at && !lists)
                 weft_moe_quantise((weft_dtype)l->dtype, l->hidden, row, given);
-            else
+            else if (!lists)
                 memcpy(row, given, (size_t)l->row_bytes);
             l->state->rows_sent_total++;
         }
@@ -116,6 +132,8 @@ static bool send_token(const weft_cuda_moe *l, const void *x, const int32_t *exp
     for (int r = 0; right && r < l->world; r++)
         if (sent[r] < l->keys)
             ((int32_t *)at_rank(l, l->key, r))[list + sent[r]] = -1;
+    for (int r = 0; right && lists && r < l->world; r++)
+        l->goes[token * l->world + r] = sent[r] > 0;
     l->terms_of[token] = terms;
     free(order);
     return right;
@@ -149,12 +167,13 @@ static void send(const weft_cuda_moe *l, const weft_cuda_moe_args *call, uint32_
     }
     for (int64_t token = cta; token < call->tokens && right; token += ctas)
         right = send_token(l, call->x, repeats ? l->kept_expert + before : call->expert, weight,
-                           fresh ? 1 - s->kept : -1, round, token);
+                           fresh ? 1 - s->kept : -1, call->lists, round, token);
     if (cta == 0) {
         s->fresh = fresh && !call->reject;
         s->kept_tokens[1 - s->kept] = call->tokens + 1;
         s->tokens = call->tokens;
         s->sent = round;
+        s->moved += call->lists != 0;
     }
     for (int r = 0; r < l->world; r++) {
         if (cta == 0)
@@ -163,18 +182,22 @@ static void send(const weft_cuda_moe *l, const weft_cuda_moe_args *call, uint32_
             ((uint64_t *)at_rank(l, l->rejected, r))[word] = round;
     }
     post_everywhere(l, l->arrived);
+    if (!call->lists && cta < l->movers)
+        post_everywhere(l, l->landed);
 }
 
 /* ---- receive ---------------------------------------------------------------------------------------------
  */
 
-static void receive_expert(const weft_cuda_moe *l, uint64_t round, int expert)
+static void receive_expert(const weft_cuda_moe *l, uint64_t round, int expert, bool by_step)
 {
     int64_t rows = 0, less = 0, equal = 0;
 
     for (int pass = 0; pass < 2; pass++) {
         rows = equal = 0;
-        for (int s = 0; s < l->world; s++)
+        for (int step = 0; step < l->world; step++) {
+            int s = by_step ? (l->rank - step + l->world) % l->world : step;
+
             for (int64_t t = 0; t < l->tokens[(round & 1) * (uint64_t)l->world + (uint64_t)s]; t++) {
                 const int32_t *key = l->key + list_at(l, round, s, t);
 
@@ -191,6 +214,8 @@ static void receive_expert(const weft_cuda_moe *l, uint64_t round, int expert)
                         l->entry_to[less + equal] =
                             (char *)at_rank(l, l->slot, s) + entry.slot * l->slot_stride;
                         l->place[(s * l->capacity + t) * l->keys + j] = (int32_t)(less + equal);
+                        if (by_step)
+                            l->entry_step[less + equal] = step;
                     }
                     equal++;
                 }
@@ -201,6 +226,7 @@ static void receive_expert(const weft_cuda_moe *l, uint64_t round, int expert)
                 }
                 rows += key[0] >= 0;
             }
+        }
     }
     l->offset[expert] = less;
     if (expert == 0)
@@ -209,7 +235,7 @@ static void receive_expert(const weft_cuda_moe *l, uint64_t round, int expert)
         l->offset[expert + 1] = l->state->entries = less + equal;
 }
 
-static void receive(const weft_cuda_moe *l, uint32_t cta, uint32_t ctas, uint64_t round)
+static void receive(const weft_cuda_moe *l, bool lists, uint32_t cta, uint32_t ctas, uint64_t round)
 {
     const uint64_t *rejected = l->rejected + (round & 1) * (uint64_t)l->world;
     weft_cuda_moe_state *s = l->state;
@@ -220,7 +246,7 @@ static void receive(const weft_cuda_moe *l, uint32_t cta, uint32_t ctas, uint64_
         rejecting++;
     for (int e = (int)cta; e < l->experts_here; e += (int)ctas) {
         if (rejecting == l->world)
-            receive_expert(l, round, e);
+            receive_expert(l, round, e, lists);
         else
             l->offset[e] = l->offset[e + 1] = 0;
     }
@@ -236,6 +262,42 @@ static void receive(const weft_cuda_moe *l, uint32_t cta, uint32_t ctas, uint64_
         s->rows = s->entries = l->offset[0] = 0;
     if (s->skipped && !own && s->peer_fault == UINT64_MAX)
         s->peer_fault = round << 24 | (uint64_t)rejecting;
+}
+
+/* ---- rows for themselves
+ * -----------------------------------------------------------------------------------
+ */
+
+void fake_moe_move(const weft_cuda_moe *l, const weft_cuda_moe_args *call, uint32_t cta)
+{
+    uint64_t round = l->state->sent;
+    bool rejects = l->rejected[(round & 1) * (uint64_t)l->world + (uint64_t)l->rank] == round;
+
+    begin(l, WEFT_DEVICE_MOE_MOVE, cta, round);
+    for (int r = 0; r < l->world; r++) {
+        for (int64_t t = cta; t < l->state->tokens && !rejects; t += l->movers)
+            if (l->goes[t * l->world + r])
+                memcpy((char *)at_rank(l, l->row, r) + (l->rank * l->capacity + t) * l->row_stride,
+                       (const char *)call->x + t * l->row_bytes, (size_t)l->row_bytes);
+        __atomic_fetch_add((uint64_t *)at_rank(l, l->landed + l->rank * WEFT_CUDA_LINE_WORDS, r), 1,
+                           __ATOMIC_RELEASE);
+    }
+}
+
+static void pack(const weft_cuda_moe *l, const weft_cuda_moe_args *call, uint32_t cta)
+{
+    uint64_t round = l->state->sent;
+
+    for (int s = 0; s < l->world && !l->state->skipped; s++)
+        for (int64_t t = cta; t < l->tokens[(round & 1) * (uint64_t)l->world + (uint64_t)s]; t += l->movers) {
+            const int32_t *key = l->key + list_at(l, round, s, t);
+
+            for (int j = 0; j < l->keys && key[j] >= 0; j++)
+                memcpy((char *)call->out + l->place[(s * l->capacity + t) * l->keys + j] * l->row_bytes,
+                       l->row + (s * l->capacity + t) * l->row_stride, (size_t)l->row_bytes);
+        }
+    for (int i = 0; i <= l->world; i++)
+        l->ready[i * WEFT_CUDA_LINE_WORDS]++;
 }
 
 /* ---- between, and combine ---------------------------------------------------------------------------------
@@ -356,7 +418,10 @@ void fake_moe_run(const weft_cuda_moe *l, const weft_cuda_moe_args *call, weft_d
         send(l, call, cta, ctas, round);
         break;
     case WEFT_DEVICE_MOE_DISPATCH_RECV:
-        receive(l, cta, ctas, round);
+        receive(l, call->lists, cta, ctas, round);
+        break;
+    case WEFT_DEVICE_MOE_MOVE:
+        pack(l, call, cta);
         break;
     case WEFT_DEVICE_MOE_LAYOUT:
         layout(l, call);

@@ -116,7 +116,13 @@ bool fake_step_experts(fake_launch *launch)
     for (uint32_t i = 0; i < launch->lane_count; i++) {
         uint32_t cta = (uint32_t)fake_draw(launch->lane_count);
         uint64_t round;
-        if (launch->lanes[cta].done || fake_moe_awaits(&launch->moe, launch->kernel, cta, &round) >= 0)
+        if (launch->kernel == WEFT_DEVICE_MOE_MOVE && !launch->lanes[cta].loaded) {
+            fake_moe_move(&launch->moe, &launch->call, cta);
+            launch->lanes[cta].loaded = 1;
+            moved = true;
+        }
+        if (launch->lanes[cta].done ||
+            fake_moe_awaits(&launch->moe, &launch->call, launch->kernel, cta, &round) >= 0)
             continue;
         fake_moe_run(&launch->moe, &launch->call, launch->kernel, cta, launch->lane_count);
         launch->lanes[cta].done = 1;
@@ -221,7 +227,7 @@ int fake_awaited(const fake_launch *launch, uint64_t *round)
     }
     for (uint32_t i = 0; launch->kind == EXPERTS && launch->started && i < launch->lane_count; i++)
         if (!launch->lanes[i].done)
-            return fake_moe_awaits(&launch->moe, launch->kernel, i, round);
+            return fake_moe_awaits(&launch->moe, &launch->call, launch->kernel, i, round);
     for (uint32_t i = 0; launch->kind == CHANNELS && launch->started && i < launch->lane_count; i++) {
         const fake_lane *lane = &launch->lanes[i];
         int peer = lane->done ? -1 : fake_channels_await(&launch->channels, i, launch->lane_count, &lane->at);

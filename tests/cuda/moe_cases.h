@@ -316,7 +316,7 @@ static inline void moe_shapes(moe_rank *r)
 
 /* ---- groups -------------------------------------------------------------------------------------------- */
 
-static inline bool moe_begin(weft_group *group, moe_rank *r)
+static inline bool moe_begin_on(weft_group *group, int gpu, moe_rank *r)
 {
     void *memory = NULL;
     weft_status status;
@@ -324,9 +324,9 @@ static inline bool moe_begin(weft_group *group, moe_rank *r)
     *r = (moe_rank){.gpu = group};
     CHECK_INT(weft_group_split(group, 0, weft_rank(group), &r->cpu), WEFT_OK);
     CHECK_INT(weft_group_split(group, weft_rank(group), 0, &r->solo), WEFT_OK);
-    status = weft_group_use_gpu(group, 0);
+    status = weft_group_use_gpu(group, gpu);
     if (status == WEFT_OK)
-        status = weft_group_use_gpu(r->solo, 0);
+        status = weft_group_use_gpu(r->solo, gpu);
     if (status == WEFT_OK)
         status = weft_alloc(r->solo, MOE_BYTES, 0, &memory);
     r->device = memory;
@@ -335,6 +335,11 @@ static inline bool moe_begin(weft_group *group, moe_rank *r)
         fprintf(stderr, "rank %d: %s\n", weft_rank(group), weft_error(group));
     weft_set_deadlines(group, 20, 20);
     return status == WEFT_OK;
+}
+
+static inline bool moe_begin(weft_group *group, moe_rank *r)
+{
+    return moe_begin_on(group, 0, r);
 }
 
 static inline void moe_end(moe_rank *r)

@@ -189,7 +189,58 @@ static inline void moe_ffn_stored(moe_rank *r, const moe_case *c, const moe_weig
     free(s);
 }
 
-/* `works`: the GPU has the products. `cu`: its driver, with the calling thread's context. */
+/* One layer on both, its experts, and what is done with them. */
+typedef struct moe_ffn_pair {
+    moe_case c;
+    weft_moe *cpu, *gpu;
+    weft_moe_ffn *ffn, *there_ffn;
+    weft_moe_expert expert, there;
+    moe_weights w;
+} moe_ffn_pair;
+
+/* `works`: the GPU has the products. */
+static inline void moe_ffn_open(moe_rank *r, const moe_case *c, bool works, moe_ffn_pair *p)
+{
+    int table[64];
+    weft_moe_config config;
+
+    *p = (moe_ffn_pair){.c = *c,
+                        .expert = {.size = sizeof(p->expert)},
+                        .there = {.size = sizeof(p->there)},
+                        .w = {.inter = 32}};
+    r->used = 0;
+    moe_configure(c, weft_size(r->gpu), table, &config);
+    CHECK_INT(weft_moe_create(r->cpu, &config, &p->cpu), WEFT_OK);
+    CHECK_INT(weft_moe_create(r->gpu, &config, &p->gpu), WEFT_OK);
+    moe_weights_make(r, c, p->cpu, &p->w);
+    CHECK_INT(weft_moe_ffn_create(p->cpu, p->w.inter, (const void *const *)p->w.cpu[0],
+                                  (const void *const *)p->w.cpu[1], (const void *const *)p->w.cpu[2],
+                                  &p->ffn),
+              WEFT_OK);
+    CHECK_INT(weft_moe_ffn_create(p->gpu, p->w.inter, (const void *const *)p->w.gpu[0],
+                                  (const void *const *)p->w.gpu[1], (const void *const *)p->w.gpu[2],
+                                  &p->there_ffn),
+              works ? WEFT_OK : WEFT_ERR_UNSUPPORTED);
+    CHECK_INT(weft_moe_ffn_expert(p->ffn, &p->expert), WEFT_OK);
+    if (works)
+        CHECK_INT(weft_moe_ffn_expert(p->there_ffn, &p->there), WEFT_OK);
+}
+
+static inline void moe_ffn_close(moe_ffn_pair *p, bool layer_first)
+{
+    for (int e = 0; e < weft_moe_local_experts(p->cpu, NULL); e++)
+        for (int j = 0; j < 3; j++)
+            free(p->w.cpu[j][e]);
+    weft_moe_ffn_free(p->ffn);
+    CHECK_INT(weft_moe_free(p->cpu), WEFT_OK);
+    if (!layer_first)
+        weft_moe_ffn_free(p->there_ffn);
+    CHECK_INT(weft_moe_free(p->gpu), WEFT_OK);
+    if (layer_first)
+        weft_moe_ffn_free(p->there_ffn);
+}
+
+/* `cu`: the GPU's driver, with the calling thread's context. */
 static inline void moe_ffn(moe_rank *r, bool works, const weft_cuda_driver *cu)
 {
     static const moe_case cases[] = {
@@ -198,43 +249,19 @@ static inline void moe_ffn(moe_rank *r, bool works, const weft_cuda_driver *cu)
         {9, 3, 264, 6, 0, WEFT_BF16, WEFT_MOE_EXACT, true, 0, 1, 0, 23, WEFT_MOE_WIRE_FP8}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
-        const moe_case *c = &cases[i];
-        int table[64];
-        weft_moe *cpu = NULL, *gpu = NULL;
-        weft_moe_config config;
-        moe_weights w = {.inter = 32};
-        weft_moe_ffn *ffn = NULL, *there = NULL;
-        weft_moe_expert expert = {.size = sizeof(expert)}, its = {.size = sizeof(its)};
+        moe_ffn_pair p;
 
-        r->used = 0;
-        moe_configure(c, weft_size(r->gpu), table, &config);
-        CHECK_INT(weft_moe_create(r->cpu, &config, &cpu), WEFT_OK);
-        CHECK_INT(weft_moe_create(r->gpu, &config, &gpu), WEFT_OK);
-        moe_weights_make(r, c, cpu, &w);
-        CHECK_INT(weft_moe_ffn_create(cpu, w.inter, (const void *const *)w.cpu[0],
-                                      (const void *const *)w.cpu[1], (const void *const *)w.cpu[2], &ffn),
-                  WEFT_OK);
-        CHECK_INT(weft_moe_ffn_create(gpu, w.inter, (const void *const *)w.gpu[0],
-                                      (const void *const *)w.gpu[1], (const void *const *)w.gpu[2], &there),
-                  works ? WEFT_OK : WEFT_ERR_UNSUPPORTED);
-        CHECK_INT(weft_moe_ffn_expert(ffn, &expert), WEFT_OK);
+        moe_ffn_open(r, &cases[i], works, &p);
         if (works) {
-            CHECK_INT(weft_moe_ffn_expert(there, &its), WEFT_OK);
-            moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, false);
-            moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, true);
-            moe_forward_graph(r, *c, cpu, gpu, &expert, &its, cu);
-            moe_ffn_stored(r, c, &w, cpu, gpu, i == 0 ? WEFT_FP8_E4M3 : i == 1 ? WEFT_I8 : WEFT_FP8_E5M2);
+            moe_forward_rounds(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, false);
+            moe_forward_rounds(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, true);
+            moe_forward_graph(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, cu);
+            moe_ffn_stored(r, &p.c, &p.w, p.cpu, p.gpu,
+                           i == 0   ? WEFT_FP8_E4M3
+                           : i == 1 ? WEFT_I8
+                                    : WEFT_FP8_E5M2);
         }
-        for (int e = 0; e < weft_moe_local_experts(cpu, NULL); e++)
-            for (int j = 0; j < 3; j++)
-                free(w.cpu[j][e]);
-        weft_moe_ffn_free(ffn);
-        CHECK_INT(weft_moe_free(cpu), WEFT_OK);
-        if (i % 2)
-            weft_moe_ffn_free(there);
-        CHECK_INT(weft_moe_free(gpu), WEFT_OK);
-        if (i % 2 == 0)
-            weft_moe_ffn_free(there);
+        moe_ffn_close(&p, i % 2 == 0);
     }
 }
 

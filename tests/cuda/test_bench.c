@@ -420,6 +420,25 @@ static void test_moe_rounds(void)
     check_call((int)(sizeof(bf16) / sizeof(*bf16)), bf16, -1, NULL);
 }
 
+/* Rounds with experts in them, in both orders, whose results must be the same bits. */
+static void test_moe_whole_rounds(void)
+{
+    static const char *const says[] = {"\"arriving_us\": ", "\"gain\": ", NULL};
+    char *all[] = {"moe", "--backend", "cuda", "-n",      "3",  "--experts", "10", "--topk", "3", "--hidden",
+                   "40",  "--tokens",  "9",    "--inter", "24", "--movers",  "2",  "--json"},
+         *one[] = {"moe", "--backend", "cuda", "-n",       "4",      "--experts",
+                   "10",  "--topk",    "3",    "--hidden", "40",     "--tokens",
+                   "9",   "--inter",   "24",   "--json",   "--link", "450GB/s,2us"},
+         *odd[] = {"moe", "--backend", "cuda", "--tokens", "9", "--inter", "24", "--movers", "3"},
+         *rows[] = {"moe", "--backend", "cuda", "--tokens", "9", "--inter", "24", "--rows", "3"};
+
+    fake_gpu_install(1, 12, true);
+    check_call((int)(sizeof(all) / sizeof(*all)), all, 2, says);
+    check_call((int)(sizeof(one) / sizeof(*one)), one, 2, says);
+    check_call((int)(sizeof(odd) / sizeof(*odd)), odd, -1, NULL);
+    check_call((int)(sizeof(rows) / sizeof(*rows)), rows, -1, NULL);
+}
+
 /* The rungs below fused: exact on integers like it, also with rows that end between vectors, with experts
  * that do not divide by ranks, and with more keys than a chunk has; and where they cannot be. */
 static void test_moe_ladder(void)
@@ -640,6 +659,7 @@ int main(void)
     test_torch_beside_all_reduce();
     test_moe_experts();
     test_moe_rounds();
+    test_moe_whole_rounds();
     test_moe_ladder();
     test_calibration();
     test_collectives_over_a_link();

@@ -1,6 +1,6 @@
 /* Mixture of experts of weft.h on groups of fake GPUs: results, streams, errors, and a rank that is lost. */
 #include "fake_gpu.h"
-#include "moe_ffn_cases.h"
+#include "moe_early_cases.h"
 #include "moe_round_cases.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -31,6 +31,25 @@ static void shapes_process(int rank, void *argument)
     weft_finalize(group);
 }
 
+static void early(weft_group *group, void *argument)
+{
+    moe_rank r;
+
+    (void)argument;
+    if (moe_begin_on(group, weft_rank(group), &r))
+        moe_early(&r, driver);
+    moe_end(&r);
+}
+
+static void early_missing(weft_group *group, void *argument)
+{
+    moe_rank r;
+
+    (void)argument;
+    if (moe_begin_on(group, weft_rank(group), &r))
+        moe_early_missing(&r);
+}
+
 static void errors(weft_group *group, void *argument)
 {
     moe_rank r;
@@ -54,6 +73,11 @@ int main(void)
     procs_join(&both);
     for (int ranks = 1; ranks <= 8; ranks += ranks == 1 ? 2 : 5)
         ranks_run(ranks, shapes, NULL);
+    CHECK_INT(fake_gpu_take_counts().moves, 0);
+    fake_gpu_install(3, 16, true);
+    ranks_run(3, early, NULL);
+    CHECK(fake_gpu_take_counts().moves > 0);
+    ranks_run(3, early_missing, NULL);
     fake_gpu_install(3, 4, false);
     ranks_run(3, shapes, &no);
     fake_gpu_install(1, 16, true);

@@ -2,6 +2,8 @@
 #include "run/cuda/driver.h"
 #include "run/cuda/grouped_device.h"
 #include "run/cuda/kernels.h"
+#include "run/cuda/moe_device.h"
+#include "run/experts.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -143,7 +145,7 @@ weft_status weft_cuda_load_beside(const weft_cuda_driver *cu, CUmodule module, c
  * their sums, grouped ones, those of stored weights, those of fp8, collectives by lines, through channels and
  * through the switch. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 6, GROUPED = SPLITK + 4 };
-enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, MULTIMEM };
+enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, MULTIMEM, MOVE };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 {
@@ -244,16 +246,25 @@ static weft_status load_multimem(weft_cuda_device *device, weft_error_text *erro
 
 static weft_status load_moe(weft_cuda_device *device, weft_error_text *error)
 {
-    static const char *const names[WEFT_CUDA_MOE_KERNELS] = {
-        "weft_experts_dispatch_send", "weft_experts_dispatch_recv", "weft_experts_combine_send",
-        "weft_experts_combine_recv",  "weft_experts_layout",        "weft_experts_gather"};
+    static const char *const names[WEFT_CUDA_MOE_KERNELS] = {"weft_experts_dispatch_send",
+                                                             "weft_experts_dispatch_recv",
+                                                             "weft_experts_combine_send",
+                                                             "weft_experts_combine_recv",
+                                                             NULL, /* of a module of its own */
+                                                             "weft_experts_layout",
+                                                             "weft_experts_gather"};
     const weft_cuda_driver *cu = device->cu;
     weft_status status = WEFT_OK;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 2], weft_cuda_kernels_moe));
     for (int i = 0; i < WEFT_CUDA_MOE_KERNELS && status == WEFT_OK; i++)
-        status =
-            weft_cuda_load_kernel(cu, device->modules[COLLECTIVES + 2], names[i], 0, &device->moe[i], error);
-    return status;
+        if (names[i])
+            status = weft_cuda_load_kernel(cu, device->modules[COLLECTIVES + 2], names[i], 0, &device->moe[i],
+                                           error);
+    if (status != WEFT_OK || !device->hopper)
+        return status;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[MOVE], weft_cuda_kernels_moe_move));
+    return weft_cuda_load_kernel(cu, device->modules[MOVE], "weft_experts_move", WEFT_CUDA_MOE_MOVE_SHARED,
+                                 &device->moe[WEFT_DEVICE_MOE_MOVE], error);
 }
 
 static weft_status load_splitk(weft_cuda_device *device, weft_error_text *error)

@@ -122,7 +122,7 @@ weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const c
             return status_;                                                                                  \
     } while (0)
 
-enum { WEFT_CUDA_MOE_KERNELS = 6 };
+enum { WEFT_CUDA_MOE_KERNELS = 7 };
 
 typedef struct weft_cuda_device {
     const weft_cuda_driver *cu;
@@ -133,7 +133,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[19 + 2 * WEFT_CUDA_WALKERS];
+    CUmodule modules[20 + 2 * WEFT_CUDA_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */

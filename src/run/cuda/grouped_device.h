@@ -14,11 +14,22 @@ enum {
     WEFT_CUDA_GROUPED_COLS = 256, /* of B in a tile: 128 a CTA */
     WEFT_CUDA_GROUPED_ROWS = 256, /* of A in a tile, at most; of weights stored as fp8: */
     WEFT_CUDA_GROUPED_ROWS_STORED = 128,
-    WEFT_CUDA_GROUPED_EXPERTS = 1024, /* what a CTA has tables for */
+    WEFT_CUDA_GROUPED_EXPERTS = 1024, /* what a CTA has tables for; half as many where rows arrive */
     WEFT_CUDA_GROUPED_FEW = 8,        /* rows of A in a box of the one map, and of the other */
     WEFT_CUDA_GROUPED_MANY = 32,
     WEFT_CUDA_GROUPED_SHARED = 226560 /* bytes of a CTA */
 };
+
+/* Rows of A that come while the kernel runs, step by step, or `ready` is NULL: they are there. In a run
+ * `posts` are made to the word of each step, a line apart, and to one behind them before, when `offset` is
+ * there. */
+typedef struct weft_cuda_arrival {
+    const uint64_t *ready, *runs;
+    const int32_t *step; /* which brings a row; rows of an expert lie in the order of steps */
+    uint32_t *abort;     /* not zero: nothing comes any more, and what is made is of no use */
+    uint64_t deadline_ns;
+    int32_t posts, steps;
+} weft_cuda_arrival;
 
 typedef struct weft_cuda_grouped {
     int64_t rows, cols; /* of A and D; of an expert's B: twice the columns of D where `gated` */
@@ -36,6 +47,7 @@ typedef struct weft_cuda_grouped {
     int32_t bare;
     int32_t aligned; /* D allows stores of 16 bytes */
     float alpha;
+    weft_cuda_arrival arrival;
 } weft_cuda_grouped;
 
 #endif

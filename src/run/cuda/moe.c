@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/round.h"
 #include "run/cuda/group.h"
+#include "run/cuda/grouped.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,12 +83,13 @@ static weft_status lay_out(weft_device_moe *moe, weft_cuda_moe_room room, size_t
 }
 
 /* Ranks wait for as many posts as their peers have CTAs. */
-static weft_status agree_on_grid(weft_group *group, int ctas)
+static weft_status agree_on_grid(weft_group *group, weft_cuda_moe_room room)
 {
     char text[64];
 
-    snprintf(text, sizeof(text), "%d CTAs of the GPU", ctas);
-    return weft_group_agree(group, "the kernels of the mixture-of-experts layer", (uint64_t)ctas, text);
+    snprintf(text, sizeof(text), "%d CTAs of the GPU, %d that move rows", room.ctas, room.movers);
+    return weft_group_agree(group, "the kernels of the mixture-of-experts layer",
+                            (uint64_t)room.ctas << 32 | (uint64_t)room.movers, text);
 }
 
 static void discard(weft_device_moe *moe)
@@ -107,9 +109,14 @@ static bool is_alone(const weft_cuda_group *g)
     return g->crews >= g->device->crews;
 }
 
-static weft_cuda_moe_room room_of(const weft_cuda_group *g)
+static weft_cuda_moe_room room_of(const weft_cuda_group *g, const weft_device_moe_shape *shape, int world)
 {
-    return weft_cuda_moe_room_of(weft_cuda_ctas(g->device, g->crews), is_alone(g));
+    int sms = weft_cuda_ctas(g->device, g->crews);
+    weft_cuda_moe_room room = weft_cuda_moe_room_of(sms, is_alone(g));
+
+    if (g->device->hopper && is_alone(g) && weft_cuda_moe_moves(shape, world))
+        room.movers = weft_cuda_moe_movers(sms);
+    return room;
 }
 
 void weft_cuda_moe_bytes(weft_group *group, const weft_device_moe_shape *shape, size_t *symmetric,
@@ -117,7 +124,8 @@ void weft_cuda_moe_bytes(weft_group *group, const weft_device_moe_shape *shape, 
 {
     size_t shared, own;
 
-    weft_cuda_moe_measure(shape, group->size, room_of(weft_cuda_of(group)), &shared, &own);
+    weft_cuda_moe_measure(shape, group->size, room_of(weft_cuda_of(group), shape, group->size), &shared,
+                          &own);
     *symmetric = (size_t)shape->lanes * shared;
     *private_bytes = 2 * table_bytes(shape) + (size_t)shape->lanes * own;
 }
@@ -125,7 +133,7 @@ void weft_cuda_moe_bytes(weft_group *group, const weft_device_moe_shape *shape, 
 weft_status weft_cuda_moe_create(weft_group *group, const weft_device_moe_shape *shape, weft_device_moe **out)
 {
     weft_cuda_group *g = weft_cuda_of(group);
-    weft_cuda_moe_room room = room_of(g);
+    weft_cuda_moe_room room = room_of(g, shape, group->size);
     weft_device_moe *moe = calloc(1, sizeof(*moe) + (size_t)shape->lanes * sizeof(moe->lanes[0]));
     size_t symmetric, own;
     weft_status status;
@@ -140,7 +148,7 @@ weft_status weft_cuda_moe_create(weft_group *group, const weft_device_moe_shape 
     status = make_private(moe, 2 * table_bytes(shape) + (size_t)shape->lanes * own);
     status = weft_cuda_agree(group, WEFT_SYNC_AGREE, status);
     if (status == WEFT_OK)
-        status = agree_on_grid(group, room.ctas);
+        status = agree_on_grid(group, room);
     if (status == WEFT_OK)
         status = weft_cuda_alloc(group, (size_t)shape->lanes * symmetric, 256, &moe->symmetric);
     if (status == WEFT_OK) {
@@ -226,6 +234,20 @@ weft_status weft_cuda_moe_run(weft_device_moe *moe, int lane, weft_device_moe_ke
     return status;
 }
 
+bool weft_cuda_moe_begins_early(const weft_device_moe *moe, const void *x)
+{
+    const weft_cuda_group *g = weft_cuda_of(moe->group);
+
+    return moe->lanes[0].movers > 0 && g->issue_ordered && (uintptr_t)x % 16 == 0;
+}
+
+weft_status weft_cuda_moe_multiply(weft_device_moe *moe, int lane, const weft_grouped_args *args)
+{
+    weft_cuda_arrival arrival = weft_cuda_moe_arrival(&moe->lanes[lane]);
+
+    return weft_cuda_grouped_run_arriving(moe->group, args, &arrival);
+}
+
 /* ---- how they went --------------------------------------------------------------------------------------
  */
 
@@ -263,8 +285,10 @@ static weft_status find_lost(const weft_device_moe *moe, int lane, const weft_cu
             "rank %d waited %.3g s for rank %u to %s round %llu of lane %d of a mixture of experts, "
             "and it did not come",
             moe->group->rank, (double)moe->lanes[lane].deadline_ns * 1e-9, r->signal,
-            r->plan_task == WEFT_CUDA_MOE_DISPATCH_RECV ? "enter" : "combine", (unsigned long long)r->run,
-            lane);
+            r->plan_task == WEFT_CUDA_MOE_DISPATCH_RECV ? "enter"
+            : r->plan_task == WEFT_CUDA_MOE_MOVE        ? "send the rows of"
+                                                        : "combine",
+            (unsigned long long)r->run, lane);
     else if (control->abort)
         weft_error_set(&why, WEFT_ERR_PEER, "rank %d gave up its round because a peer did", moe->group->rank);
     else

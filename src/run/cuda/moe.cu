@@ -44,7 +44,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
             keep_token(p, s, weight, 1 - kept, token);
         place_token(p, s, weight, round, token);
         const char *row = (const char *)call.x + token * p.row_bytes;
-        if (p.scales_at)
+        if (call.lists)
+            note_ranks(p, s, token);
+        else if (p.scales_at)
             quantise_any(p, s.to, s.ranks, row);
         else
             push_row(s.to, s.ranks, row, p.row_bytes, 0);
@@ -55,6 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         p.state->kept_tokens[1 - kept] = call.tokens + 1;
         p.state->tokens = call.tokens;
         p.state->sent = round;
+        p.state->moved += call.lists;
     }
     if (threadIdx.x == 0 && sent)
         atomicAdd((unsigned long long *)&p.state->rows_sent_total, (unsigned long long)sent);
@@ -66,11 +69,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
             at_rank(p, p.rejected, r)[word] = round;
     }
     post_everywhere(p, p.arrived);
+    if (!call.lists && blockIdx.x < p.movers)
+        post_everywhere(p, p.landed);
     count_run(p, WEFT_CUDA_MOE_DISPATCH_SEND, runs, round);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-    weft_experts_dispatch_recv(const __grid_constant__ weft_cuda_moe p)
+    weft_experts_dispatch_recv(const __grid_constant__ weft_cuda_moe p,
+                               const __grid_constant__ weft_cuda_moe_args call)
 {
     __shared__ int64_t tokens[WEFT_CUDA_MOE_RANKS];
     __shared__ Found found[WARPS];
@@ -78,12 +84,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_DISPATCH_RECV);
     wait_for_stream();
     uint64_t round = __ldcg(runs) + 1;
-    if (!await_all(p, p.arrived, WEFT_CUDA_MOE_DISPATCH_RECV, round))
+    if (!await_all(p, p.arrived, WEFT_CUDA_MOE_DISPATCH_RECV, round, p.grid[WEFT_CUDA_MOE_DISPATCH_SEND]) ||
+        (p.movers && !call.lists && !await_all(p, p.landed, WEFT_CUDA_MOE_MOVE, round, p.movers)))
         return;
     bool skips = find_rejection(p, round, tokens, &rejecting) < p.world;
     for (int expert = blockIdx.x; expert < p.experts_here; expert += gridDim.x) {
         if (!skips)
-            receive_expert(p, round, tokens, found, expert, expert == 0);
+            receive_expert(p, round, tokens, found, expert, expert == 0, call.lists);
         else if (threadIdx.x == 0)
             p.offset[expert] = p.offset[expert + 1] = 0;
     }
@@ -251,7 +258,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     wait_for_stream();
     uint64_t round = __ldcg(runs) + 1;
     int64_t tokens = p.state->tokens;
-    if (p.state->skipped || !await_all(p, p.returned, WEFT_CUDA_MOE_COMBINE_RECV, round))
+    if (p.state->skipped ||
+        !await_all(p, p.returned, WEFT_CUDA_MOE_COMBINE_RECV, round, p.grid[WEFT_CUDA_MOE_COMBINE_SEND]))
         return;
     for (int64_t unit = blockIdx.x; unit < tokens * p.pieces; unit += gridDim.x) {
         int64_t token = unit / p.pieces, begin = unit % p.pieces * p.piece_bytes;

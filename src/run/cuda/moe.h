@@ -6,6 +6,7 @@
 #define WEFT_RUN_CUDA_MOE_H
 
 #include "run/cuda/driver.h"
+#include "run/cuda/grouped_device.h"
 #include "run/cuda/moe_device.h"
 #include "run/experts.h"
 
@@ -15,13 +16,26 @@
  */
 typedef struct weft_cuda_moe_room {
     int ctas, waiting;
+    int movers; /* see moe_device.h; 0: none */
 } weft_cuda_moe_room;
 
 /* For a rank that has `sms` SMs, and shares its GPU or not. */
 static inline weft_cuda_moe_room weft_cuda_moe_room_of(int sms, bool alone)
 {
-    return (weft_cuda_moe_room){2 * sms, alone ? 2 * sms : sms};
+    return (weft_cuda_moe_room){2 * sms, alone ? 2 * sms : sms, 0};
 }
+
+/* Whether rows of such a layer can be moved for themselves, so that experts start on those that arrived. */
+bool weft_cuda_moe_can_move(const weft_device_moe_shape *shape);
+
+/* Whether that is faster: where experts have rows for two tiles or more (docs/performance/moe.md). */
+bool weft_cuda_moe_moves(const weft_device_moe_shape *shape, int world);
+
+/* How many CTAs move them best on a GPU of so many SMs. */
+int weft_cuda_moe_movers(int sms);
+
+/* What the product waits for in a round of such a lane. */
+weft_cuda_arrival weft_cuda_moe_arrival(const weft_cuda_moe *lane);
 
 /* Bytes of symmetric and of private memory of a lane. */
 void weft_cuda_moe_measure(const weft_device_moe_shape *shape, int world, weft_cuda_moe_room room,
@@ -50,6 +64,8 @@ weft_status weft_cuda_moe_create(weft_group *group, const weft_device_moe_shape 
 weft_status weft_cuda_moe_destroy(weft_device_moe *moe);
 weft_status weft_cuda_moe_run(weft_device_moe *moe, int lane, weft_device_moe_kernel kernel,
                               const weft_device_moe_args *call);
+bool weft_cuda_moe_begins_early(const weft_device_moe *moe, const void *x);
+weft_status weft_cuda_moe_multiply(weft_device_moe *moe, int lane, const weft_grouped_args *args);
 weft_status weft_cuda_moe_wait(weft_device_moe *moe);
 weft_status weft_cuda_moe_view(weft_device_moe *moe, int lane, bool counts, weft_device_moe_view *view);
 weft_status weft_cuda_moe_memory(weft_group *group, size_t bytes, void **memory);

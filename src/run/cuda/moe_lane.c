@@ -45,6 +45,8 @@ static void carve_symmetric(weft_cuda_moe *l, carver *c)
     l->entry = carve(c, lists * l->keys, sizeof(*l->entry));
     l->row = carve(c, l->world * l->capacity, (size_t)l->row_stride);
     l->slot = carve(c, l->capacity * l->terms, (size_t)l->slot_stride);
+    if (l->movers)
+        l->landed = carve(c, l->world, LINE);
 }
 
 static void carve_private(weft_cuda_moe *l, carver *c)
@@ -72,6 +74,11 @@ static void carve_private(weft_cuda_moe *l, carver *c)
     l->entry_expert = carve(c, entries, sizeof(*l->entry_expert));
     l->entry_weight = carve(c, entries, sizeof(*l->entry_weight));
     l->entry_to = carve(c, entries, sizeof(*l->entry_to));
+    if (!l->movers)
+        return;
+    l->goes = carve(c, l->capacity * l->world, sizeof(*l->goes));
+    l->entry_step = carve(c, entries, sizeof(*l->entry_step));
+    l->ready = carve(c, l->world + 1, LINE);
 }
 
 /* As many pieces of a token as CTAs would be idle otherwise, none smaller than what a CTA reads at a time. */
@@ -110,7 +117,39 @@ static weft_cuda_moe facts(const weft_device_moe_shape *s, int world, weft_cuda_
     l.grid[WEFT_CUDA_MOE_COMBINE_SEND] = grid_of(l.world * l.capacity * (l.reduced ? 1 : l.keys), room.ctas);
     divide_sums(&l, room.waiting);
     l.grid[WEFT_CUDA_MOE_COMBINE_RECV] = grid_of(l.capacity * l.pieces, room.waiting);
+    l.movers = weft_cuda_moe_can_move(s)
+                   ? (uint32_t)weft_min(room.movers, l.grid[WEFT_CUDA_MOE_DISPATCH_SEND] / 2 * 2)
+                   : 0;
     return l;
+}
+
+bool weft_cuda_moe_can_move(const weft_device_moe_shape *s)
+{
+    return weft_dtype_size(s->dtype) == 2 && s->scales_at == 0 && s->wire_bytes == s->row_bytes &&
+           s->row_bytes > 0 && s->row_bytes % 16 == 0 &&
+           (s->topk <= WEFT_CUDA_MOE_MOVED_KEYS || s->experts_most <= WEFT_CUDA_MOE_MOVED_KEYS);
+}
+
+bool weft_cuda_moe_moves(const weft_device_moe_shape *s, int world)
+{
+    return weft_cuda_moe_can_move(s) && world > 1 && s->experts_most <= WEFT_CUDA_GROUPED_EXPERTS / 2 &&
+           s->capacity * world * s->topk >= 2 * WEFT_CUDA_GROUPED_ROWS * (int64_t)s->experts;
+}
+
+int weft_cuda_moe_movers(int sms)
+{
+    return sms < 8 ? 2 : sms / 4 / 2 * 2;
+}
+
+weft_cuda_arrival weft_cuda_moe_arrival(const weft_cuda_moe *lane)
+{
+    return (weft_cuda_arrival){.ready = lane->ready,
+                               .runs = &lane->state->moved,
+                               .step = lane->entry_step,
+                               .abort = &lane->control->abort,
+                               .deadline_ns = 2 * lane->deadline_ns,
+                               .posts = (int32_t)lane->movers,
+                               .steps = lane->world};
 }
 
 void weft_cuda_moe_measure(const weft_device_moe_shape *shape, int world, weft_cuda_moe_room room,
@@ -174,22 +213,26 @@ weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda
                             .weight = call->weight,
                             .tokens = call->reject ? 0 : call->tokens,
                             .reject = call->reject,
+                            .lists = call->lists,
                             .start = call->start,
                             .out = call->out,
                             .rows = call->rows,
                             .alignment = call->alignment};
     void *parameters[] = {&p, &c};
+    bool moves = kernel == WEFT_DEVICE_MOE_MOVE;
     unsigned grid = kernel == WEFT_DEVICE_MOE_LAYOUT   ? 1
                     : kernel == WEFT_DEVICE_MOE_GATHER ? lane->grid[WEFT_CUDA_MOE_COMBINE_SEND]
+                    : moves                            ? lane->movers
                                                        : lane->grid[kernel];
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value.programmaticStreamSerializationAllowed = 1};
     CUlaunchConfig config = {.gridDimX = grid,
                              .gridDimY = 1,
                              .gridDimZ = 1,
-                             .blockDimX = WEFT_CUDA_MOE_THREADS,
+                             .blockDimX = moves ? WEFT_CUDA_MOE_MOVE_THREADS : WEFT_CUDA_MOE_THREADS,
                              .blockDimY = 1,
                              .blockDimZ = 1,
+                             .sharedMemBytes = moves ? WEFT_CUDA_MOE_MOVE_SHARED : 0,
                              .hStream = stream,
                              .attrs = &attribute,
                              .numAttrs = early};

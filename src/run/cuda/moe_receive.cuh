@@ -48,19 +48,26 @@ __device__ __forceinline__ int4 list_if(bool wanted, const int4 *from)
     return x;
 }
 
+/* The rank whose lists are looked at in the `i`th place: in order, or as `move` brings their rows. */
+__device__ __forceinline__ int rank_at(const weft_cuda_moe &p, int i, bool by_step)
+{
+    return !by_step ? i : p.rank >= i ? p.rank - i : p.rank - i + p.world;
+}
+
 /* AHEAD lists of every thread of a warp, 32 apart, from `first` on: all are under way before one is looked
  * at. */
 __device__ __forceinline__ void look_ahead(const weft_cuda_moe &p, uint64_t round, const int64_t *tokens,
-                                           int first, int end, int expert, Look (&look)[AHEAD])
+                                           int first, int end, int expert, bool by_step, Look (&look)[AHEAD])
 {
     const int4 *list[AHEAD];
     int4 four[AHEAD];
 #pragma unroll
     for (int i = 0; i < AHEAD; i++) {
-        unsigned at = (unsigned)(first + i * 32 + threadIdx.x % 32), from = at / (unsigned)p.capacity;
-        int64_t token = at - from * p.capacity;
-        list[i] = (const int4 *)(p.key + list_at(p, round, (int)from, token));
-        look[i] = {(int)at < end && token < tokens[min((int)from, p.world - 1)], 0, -1, {0, 0}};
+        unsigned at = (unsigned)(first + i * 32 + threadIdx.x % 32), step = at / (unsigned)p.capacity;
+        int64_t token = at - step * p.capacity;
+        int from = rank_at(p, min((int)step, p.world - 1), by_step);
+        list[i] = (const int4 *)(p.key + list_at(p, round, from, token));
+        look[i] = {(int)at < end && token < tokens[from], 0, -1, {0, 0}};
         four[i] = list_if(look[i].present, list[i]);
     }
 #pragma unroll
@@ -81,7 +88,7 @@ __device__ __forceinline__ void look_ahead(const weft_cuda_moe &p, uint64_t roun
  * from the sums of the warps before it. No other CTA is needed for that. A warp that sees its part at one
  * look, as it does while tokens are few, places from what it saw; else it looks again. */
 __device__ void receive_expert(const weft_cuda_moe &p, uint64_t round, const int64_t *tokens, Found *found,
-                               int expert, bool lists_rows)
+                               int expert, bool lists_rows, bool by_step)
 {
     enum { STEP = 32 * AHEAD };
     int lists = p.world * (int)p.capacity, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -91,7 +98,7 @@ __device__ void receive_expert(const weft_cuda_moe &p, uint64_t round, const int
     Found mine = {0, 0, 0}, base = {0, 0, 0}, all = {0, 0, 0};
     Look look[AHEAD];
     for (int first = begin; first < end; first += STEP) {
-        look_ahead(p, round, tokens, first, end, expert, look);
+        look_ahead(p, round, tokens, first, end, expert, by_step, look);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             mine.rows += __popc(__ballot_sync(~0u, look[i].present));
@@ -111,24 +118,28 @@ __device__ void receive_expert(const weft_cuda_moe &p, uint64_t round, const int
     }
     for (int first = begin; first < end; first += STEP) {
         if (part > STEP)
-            look_ahead(p, round, tokens, first, end, expert, look);
+            look_ahead(p, round, tokens, first, end, expert, by_step, look);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            int list = first + i * 32 + lane, from = list / (int)p.capacity;
+            int at = first + i * 32 + lane, step = at / (int)p.capacity;
+            int token = at - step * (int)p.capacity, from = rank_at(p, min(step, p.world - 1), by_step);
+            int64_t list = from * p.capacity + token;
             uint32_t rows = __ballot_sync(~0u, look[i].present), equal = __ballot_sync(~0u, look[i].at >= 0);
             int row = base.rows + __popc(rows & before),
                 place = all.less + base.equal + __popc(equal & before);
             if (look[i].present && lists_rows) {
                 p.view_row[row] = p.row + list * p.row_stride;
                 p.source[row] = from;
-                p.token[row] = list - from * (int)p.capacity;
+                p.token[row] = token;
             }
             if (look[i].at >= 0) {
                 p.entry_row[place] = row;
                 p.entry_expert[place] = expert;
                 p.entry_weight[place] = look[i].entry.weight;
                 p.entry_to[place] = at_rank(p, p.slot, from) + look[i].entry.slot * p.slot_stride;
-                p.place[(int64_t)list * p.keys + look[i].at] = place;
+                p.place[list * p.keys + look[i].at] = place;
+                if (by_step)
+                    p.entry_step[place] = step;
             }
             base.rows += __popc(rows);
             base.equal += __popc(equal);

@@ -55,11 +55,13 @@ __device__ void expired(const weft_cuda_moe &p, int from, int phase, uint64_t ro
         atomicExch_system(&at_rank(p, p.control, r)->abort, 1u);
 }
 
-/* One thread: until all CTAs of a rank have posted in that many rounds, those of the phase before; partner:
+/* One thread: until as many CTAs of a rank as post in a round have posted in that many; partner:
  * post_everywhere there. False when the round is to be given up. */
-__device__ bool await(const weft_cuda_moe &p, const uint64_t *signal, int from, int phase, uint64_t round)
+__device__ bool await(const weft_cuda_moe &p, const uint64_t *signals, int from, int phase, uint64_t round,
+                      uint32_t posts)
 {
-    uint64_t want = round * p.grid[phase - 1], began = 0;
+    const uint64_t *signal = signals + (int64_t)from * WEFT_CUDA_LINE_WORDS;
+    uint64_t want = round * posts, began = 0;
     for (uint32_t looks = 1;; looks++) {
         uint64_t have = load_acquire(signal);
         if ((int64_t)(have - want) >= 0)
@@ -84,11 +86,11 @@ __device__ bool await(const weft_cuda_moe &p, const uint64_t *signal, int from, 
 
 /* The CTA waits for every rank. */
 __device__ __forceinline__ bool await_all(const weft_cuda_moe &p, const uint64_t *signals, int phase,
-                                          uint64_t round)
+                                          uint64_t round, uint32_t posts)
 {
     bool lost = false;
     for (int r = threadIdx.x; r < p.world; r += THREADS)
-        lost |= !await(p, signals + (int64_t)r * WEFT_CUDA_LINE_WORDS, r, phase, round);
+        lost |= !await(p, signals, r, phase, round, posts);
     return !__syncthreads_or(lost);
 }
 

@@ -118,6 +118,17 @@ __device__ void place_token(const weft_cuda_moe &p, Token &s, const float *weigh
         p.terms_of[token] = p.reduced ? s.ranks : s.count;
 }
 
+/* The ranks of a token whose row is moved later. */
+__device__ __forceinline__ void note_ranks(const weft_cuda_moe &p, const Token &s, int64_t token)
+{
+    for (int r = threadIdx.x; r < p.world; r += THREADS) {
+        bool goes = false;
+        for (int i = 0; i < s.count; i++)
+            goes |= s.dest[i] == r;
+        p.goes[token * p.world + r] = goes;
+    }
+}
+
 /* The routing of this round is the one to repeat from the next on, unless it is rejected. */
 __device__ __forceinline__ void keep_token(const weft_cuda_moe &p, const Token &s, const float *weight,
                                            int to, int64_t token)

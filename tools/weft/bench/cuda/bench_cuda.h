@@ -34,6 +34,10 @@ int bench_cuda_schedules(const weft_options *options, bool alone, weft_schedule 
 struct bench_moe_choice;
 int bench_cuda_experts(const weft_options *options, const struct bench_moe_choice *choice, report_page *page);
 
+/* Whole rounds with experts; ranks as those of bench_cuda_moe. */
+int bench_cuda_moe_round(const weft_options *options, const struct bench_moe_choice *choice,
+                         const bench_link *link, report_page *page);
+
 /* Whether the control process of MPS runs here. */
 bool bench_cuda_has_mps(void);
 

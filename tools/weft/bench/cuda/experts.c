@@ -102,8 +102,8 @@ static int run_grouped(expert_bench *b, const product *p)
     args.ldd = n;
     args.stride_b = p->n * p->k;
     args.act = p->gated ? WEFT_ACT_SILU_GATED : WEFT_ACT_NONE;
-    status = weft_cuda_grouped_prepare(&b->device, &args, (uint32_t *)(uintptr_t)b->counter, b->device.crews,
-                                       &launch, &b->error);
+    status = weft_cuda_grouped_prepare(&b->device, &args, NULL, (uint32_t *)(uintptr_t)b->counter,
+                                       b->device.crews, &launch, &b->error);
     if (status == WEFT_OK)
         status = weft_cuda_grouped_start(&b->device, &launch, true, b->stream, &b->error);
     return failed(&b->error, status);

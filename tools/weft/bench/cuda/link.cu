@@ -328,11 +328,12 @@ extern "C" __global__ void weft_experts_link(const __grid_constant__ weft_cuda_m
         __nanosleep(50);
     __threadfence();
     uint64_t due = *(volatile uint64_t *)&p.state->began_ns[p.phase] + p.delay_ns;
-    while (now_ns() < due)
-        __nanosleep(50);
-    for (int r = 0; r < p.world; r++)
-        if (r != p.rank)
-            atomicAdd_system((unsigned long long *)p.signals + (int64_t)r * WEFT_CUDA_LINE_WORDS,
-                             (unsigned long long)p.posts);
+    for (int i = 1; i < p.world; i++, due += p.step_ns) {
+        int r = p.rank >= i ? p.rank - i : p.rank - i + p.world;
+        while (now_ns() < due)
+            __nanosleep(50);
+        atomicAdd_system((unsigned long long *)p.signals + (int64_t)r * WEFT_CUDA_LINE_WORDS,
+                         (unsigned long long)p.posts);
+    }
     *p.runs = round;
 }

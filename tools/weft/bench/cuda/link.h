@@ -85,6 +85,7 @@ typedef struct weft_cuda_moe_link {
     uint64_t *runs; /* of this kernel */
     int32_t world, rank, phase, pad;
     uint64_t posts, delay_ns; /* after the phase began */
+    uint64_t step_ns;         /* the next rank's so much later: rank - 1, rank - 2, ... */
 } weft_cuda_moe_link;
 
 #endif

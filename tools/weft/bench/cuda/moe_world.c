@@ -13,10 +13,9 @@
 
 #include "bench/cuda/bench_cuda.h"
 #include "bench/cuda/emulated.h"
-#include "bench/cuda/link.h"
 #include "bench/cuda/failed.h"
 #include "bench/cuda/graph.h"
-#include "bench/cuda/ladder.h"
+#include "bench/cuda/moe_ranks.h"
 #include "bench/moe/bench_moe.h"
 
 #include "core/dtype.h"
@@ -28,228 +27,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MOST = 8, ROUNDS = CUDA_MOE_ROUNDS, GRAPHS = CUDA_MOE_GRAPHS };
-
-static const uint64_t DEADLINE_NS = 5000000000u;
-
-/* One rank: its lane, and its buffers on the GPU. */
-typedef struct gpu_rank {
-    weft_cuda_moe lane; /* fused; below it: steps */
-    ladder_args steps;
-    CUstream stream;
-    weft_contest_data data; /* on the host */
-    CUdeviceptr x, expert, weight, packed, y, own;
-    int experts_here;
-    gpu_graph rounds;
-} gpu_rank;
-
-typedef struct gpu_experts {
-    const bench_link *link; /* NULL: all ranks run */
-    weft_cuda_device device;
-    emulated emulated; /* where there is a link */
-    report report;
-    weft_error_text error;
-    weft_contest_shape shape;
-    weft_dtype dtype;
-    weft_moe_wire wire;
-    bool reduced;
-    ladder_rung rung;
-    ladder ladder;
-    weft_cuda_moe_room room;
-    int world;
-    int32_t *owner, *local;
-    int64_t row_bytes, wire_bytes;
-    CUdeviceptr symmetric, tables, local_table, link_runs;
-    size_t stride;
-    gpu_rank ranks[RANKS_MOST];
-    CUstream side; /* of the link */
-    CUevent begin, end, fork;
-    double copy_bytes_per_us;
-    int graphs; /* replays that count */
-} gpu_experts;
-
-static void *at(CUdeviceptr pointer)
-{
-    return (void *)(uintptr_t)pointer;
-}
-
-/* ---- a layer ------------------------------------------------------------------------------------------- */
-
-static weft_device_moe_shape shape_of(const gpu_experts *b, int rank)
-{
-    int most = 0;
-
-    for (int r = 0; r < b->world; r++)
-        most = b->ranks[r].experts_here > most ? b->ranks[r].experts_here : most;
-    return (weft_device_moe_shape){
-        .experts = b->shape.experts,
-        .topk = b->shape.topk,
-        .terms_per_token = !b->reduced || b->shape.topk < b->world ? b->shape.topk : b->world,
-        .lanes = 1,
-        .capacity = b->shape.tokens,
-        .hidden = b->shape.hidden,
-        .row_bytes = b->row_bytes,
-        .wire_bytes = b->wire_bytes,
-        .scales_at = b->wire == WEFT_MOE_WIRE_FP8 ? weft_moe_scales_at(b->shape.hidden) : 0,
-        .dtype = b->dtype,
-        .reduced = b->reduced,
-        .owner = b->owner,
-        .local_index = b->local,
-        .experts_here = b->ranks[rank].experts_here,
-        .experts_most = most};
-}
-
-static int upload(gpu_experts *b, CUdeviceptr *to, const void *from, size_t bytes)
-{
-    TRY(cuMemAlloc(to, bytes + 256));
-    TRY(cuMemcpyHtoDAsync(*to, from, bytes, b->device.uploads));
-    TRY(cuStreamSynchronize(b->device.uploads));
-    return 0;
-}
-
-static int make_data(gpu_experts *b, int rank, uint64_t seed)
-{
-    gpu_rank *r = &b->ranks[rank];
-    size_t pairs = (size_t)(b->shape.tokens * b->shape.topk), rows = (size_t)b->shape.tokens;
-    size_t most = (size_t)(b->world * b->shape.tokens) * (size_t)b->shape.topk;
-
-    r->data = (weft_contest_data){.expert = malloc(pairs * sizeof(int32_t)),
-                                  .weight = malloc(pairs * sizeof(float)),
-                                  .x = malloc(rows * (size_t)b->row_bytes)};
-    if (!r->data.expert || !r->data.weight || !r->data.x)
-        return failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for tokens"));
-    weft_contest_fill(&b->shape, b->dtype, seed, rank, b->shape.tokens, 0, &r->data);
-    if (upload(b, &r->x, r->data.x, rows * (size_t)b->row_bytes) ||
-        upload(b, &r->expert, r->data.expert, pairs * sizeof(int32_t)) ||
-        upload(b, &r->weight, r->data.weight, pairs * sizeof(float)))
-        return 1;
-    TRY(cuMemAlloc(&r->packed, most * (size_t)b->row_bytes));
-    TRY(cuMemAlloc(&r->y, rows * (size_t)b->row_bytes));
-    TRY(cuMemsetD8Async(r->y, 0xff, rows * (size_t)b->row_bytes, b->device.uploads));
-    TRY(cuStreamSynchronize(b->device.uploads));
-    r->steps.x = at(r->x);
-    r->steps.expert = at(r->expert);
-    r->steps.weight = at(r->weight);
-    r->steps.packed = at(r->packed);
-    r->steps.y = at(r->y);
-    return 0;
-}
-
-/* Bytes of a rank's symmetric memory and of its own; and where things lie, once there are both. */
-static void lay_out(gpu_experts *b, int rank, size_t *symmetric, size_t *own)
-{
-    gpu_rank *r = &b->ranks[rank];
-    weft_device_moe_shape shape = shape_of(b, rank);
-    char *there = r->own ? (char *)at(b->symmetric) + (size_t)rank * b->stride : NULL;
-    bool fused = b->rung == LADDER_FUSED;
-
-    r->steps = ladder_lay_out(b->rung, &shape, b->world, rank, fused ? NULL : there,
-                              fused ? NULL : at(r->own), symmetric, own);
-    r->steps.stride = (int64_t)b->stride;
-    r->steps.deadline_ns = DEADLINE_NS;
-    r->steps.owner = at(b->tables);
-    if (!fused)
-        return;
-    weft_cuda_moe_measure(&shape, b->world, b->room, symmetric, own);
-    if (!there)
-        return;
-    r->lane = weft_cuda_moe_lay_out(&shape, b->world, rank, b->room, there, (int64_t)b->stride, at(r->own),
-                                    at(b->tables), at(b->local_table));
-    r->lane.deadline_ns = DEADLINE_NS;
-    r->steps.base = r->lane.offset; /* for ladder_scale */
-}
-
-static int clear(gpu_experts *b, gpu_rank *r, size_t own)
-{
-    if (b->rung == LADDER_FUSED)
-        return failed(&b->error, weft_cuda_moe_clear(&b->device, &r->lane, at(r->own), own, b->device.uploads,
-                                                     &b->error));
-    TRY(cuMemsetD8Async(r->own, 0, own, b->device.uploads));
-    TRY(cuStreamSynchronize(b->device.uploads));
-    return 0;
-}
-
-static int make_ranks(gpu_experts *b, uint64_t seed)
-{
-    int sms = b->device.sm_count / (b->link ? 1 : b->world);
-    size_t table = (size_t)b->shape.experts * sizeof(int32_t), shared = 0, own;
-
-    b->room = weft_cuda_moe_room_of(sms, b->link || b->world == 1);
-    for (int e = 0; e < b->shape.experts; e++) {
-        b->owner[e] = (int32_t)weft_part_of(b->shape.experts, b->world, e);
-        b->local[e] = b->ranks[b->owner[e]].experts_here++;
-    }
-    if (upload(b, &b->tables, b->owner, table) || upload(b, &b->local_table, b->local, table))
-        return 1;
-    lay_out(b, 0, &shared, &own);
-    b->stride = weft_round_up_bytes(shared, 4096);
-    TRY(cuMemAlloc(&b->symmetric, (size_t)b->world * b->stride));
-    TRY(cuMemsetD8Async(b->symmetric, 0, (size_t)b->world * b->stride, b->device.uploads));
-    for (int i = 0; i < b->world; i++) {
-        gpu_rank *r = &b->ranks[i];
-
-        lay_out(b, i, &shared, &own);
-        TRY(cuMemAlloc(&r->own, own));
-        lay_out(b, i, &shared, &own);
-        if (clear(b, r, own))
-            return 1;
-        if (b->link && i > 0)
-            r->stream = b->ranks[0].stream; /* they take part in the first rounds only */
-        else
-            TRY(cuStreamCreate(&r->stream, CU_STREAM_NON_BLOCKING));
-        if (make_data(b, i, seed))
-            return 1;
-    }
-    return 0;
-}
-
-static void free_ranks(gpu_experts *b)
-{
-    const weft_cuda_driver *cu = b->device.cu;
-
-    for (int i = 0; i < b->world; i++) {
-        gpu_rank *r = &b->ranks[i];
-        CUdeviceptr all[] = {r->x, r->expert, r->weight, r->packed, r->y, r->own};
-
-        for (size_t j = 0; j < sizeof(all) / sizeof(*all); j++)
-            if (all[j])
-                cu->cuMemFree(all[j]);
-        gpu_graph_drop(cu, &r->rounds);
-        if (r->stream && (i == 0 || !b->link))
-            cu->cuStreamDestroy(r->stream);
-        free(r->data.expert);
-        free(r->data.weight);
-        free(r->data.x);
-        *r = (gpu_rank){0};
-    }
-    if (b->symmetric)
-        cu->cuMemFree(b->symmetric);
-    if (b->tables)
-        cu->cuMemFree(b->tables);
-    if (b->local_table)
-        cu->cuMemFree(b->local_table);
-    if (b->link_runs)
-        cu->cuMemFree(b->link_runs);
-    b->symmetric = b->tables = b->local_table = b->link_runs = 0;
-}
+enum { ROUNDS = CUDA_MOE_ROUNDS, GRAPHS = CUDA_MOE_GRAPHS };
 
 /* ---- rounds -------------------------------------------------------------------------------------------- */
-
-static int put(gpu_experts *b, gpu_rank *r, weft_device_moe_kernel kernel)
-{
-    bool early = b->device.hopper && (b->link || b->world == 1);
-    weft_device_moe_args call = {0};
-
-    if (kernel == WEFT_DEVICE_MOE_DISPATCH_SEND)
-        call = (weft_device_moe_args){
-            .x = at(r->x), .expert = at(r->expert), .weight = at(r->weight), .tokens = r->data.tokens};
-    else if (kernel == WEFT_DEVICE_MOE_GATHER || kernel == WEFT_DEVICE_MOE_COMBINE_SEND)
-        call = (weft_device_moe_args){.x = at(r->packed), .out = at(r->packed)};
-    else if (kernel == WEFT_DEVICE_MOE_COMBINE_RECV)
-        call.out = at(r->y);
-    return failed(&b->error,
-                  weft_cuda_moe_launch(&b->device, &r->lane, kernel, &call, early, r->stream, &b->error));
-}
 
 /* A round of all ranks, phase by phase. `scales`: with experts that can be told apart. */
 static int round_of_all(gpu_experts *b, bool scales)
@@ -259,12 +39,12 @@ static int round_of_all(gpu_experts *b, bool scales)
     for (int half = 0; half < 2; half++) {
         for (int phase = 2 * half; phase < 2 * half + 2 && fused; phase++)
             for (int i = 0; i < b->world; i++)
-                if (put(b, &b->ranks[i], (weft_device_moe_kernel)phase))
+                if (moe_ranks_put(b, &b->ranks[i], (weft_device_moe_kernel)phase, false))
                     return 1;
         for (int i = 0; i < b->world; i++) {
             gpu_rank *r = &b->ranks[i];
 
-            if (fused ? half == 0 && put(b, r, WEFT_DEVICE_MOE_GATHER)
+            if (fused ? half == 0 && moe_ranks_put(b, r, WEFT_DEVICE_MOE_GATHER, false)
                       : failed(&b->error,
                                ladder_put(&b->ladder, &r->steps, half, true, b->room, r->stream, &b->error)))
                 return 1;
@@ -367,64 +147,7 @@ static int check_whole(gpu_experts *b, bool *ok)
     return status;
 }
 
-/* The link's kernel beside a phase of rank 0: its peers' posts, so much later. */
-static int put_link(gpu_experts *b, int phase, double bytes)
-{
-    const weft_cuda_moe *lane = &b->ranks[0].lane;
-    weft_cuda_moe_link link = {
-        .signals = phase == WEFT_CUDA_MOE_DISPATCH_SEND ? lane->arrived : lane->returned,
-        .state = lane->state,
-        .runs = (uint64_t *)at(b->link_runs) + (phase == WEFT_CUDA_MOE_DISPATCH_SEND ? 0 : 1),
-        .world = b->world,
-        .phase = phase,
-        .posts = lane->grid[phase],
-        .delay_ns = (uint64_t)(b->link->latency_ns + bytes / b->link->bytes_per_ns)};
-    void *parameters[] = {&link};
-    CUlaunchConfig config = weft_cuda_config(1, 1, 0, b->side);
-
-    TRY(cuLaunchKernelEx(&config, b->emulated.experts, parameters, NULL));
-    return 0;
-}
-
-/* What crosses rank 0's link in each half, in the direction that has more, and what its memory moves. */
-typedef struct traffic {
-    double dispatch, combine, dispatch_memory, combine_memory;
-} traffic;
-
-static traffic count_traffic(const gpu_experts *b)
-{
-    double out = 0, in = 0, entries_out = 0, entries_in = 0, rows_here = 0, entries_here = 0;
-    double row = (double)b->row_bytes, wire = (double)b->wire_bytes, tokens = (double)b->ranks[0].data.tokens;
-
-    for (int s = 0; s < b->world; s++)
-        for (int64_t t = 0; t < b->ranks[s].data.tokens; t++) {
-            bool seen[RANKS_MOST] = {false};
-
-            for (int k = 0; k < b->shape.topk; k++) {
-                int to = b->owner[b->ranks[s].data.expert[t * b->shape.topk + k]];
-                bool first = !seen[to];
-
-                seen[to] = true;
-                rows_here += to == 0 && first;
-                entries_here += to == 0;
-                out += s == 0 && to != 0 && first;
-                in += s != 0 && to == 0 && first;
-                entries_out += s == 0 && to != 0;
-                entries_in += s != 0 && to == 0;
-            }
-        }
-    if (b->reduced)
-        entries_out = out, entries_in = in;
-    return (traffic){.dispatch = fmax(out, in) * wire,
-                     .combine = fmax(entries_out, entries_in) * row,
-                     .dispatch_memory = tokens * row + rows_here * wire,
-                     /* results are read here, come back, are read again, and y is written */
-                     .combine_memory =
-                         (entries_here + 2 * (b->reduced ? out + tokens : tokens * b->shape.topk) + tokens) *
-                         row};
-}
-
-static int capture(gpu_experts *b, int rank, const traffic *bytes)
+static int capture(gpu_experts *b, int rank, const moe_traffic *bytes)
 {
     const weft_cuda_driver *cu = b->device.cu;
     gpu_rank *r = &b->ranks[rank];
@@ -441,9 +164,10 @@ static int capture(gpu_experts *b, int rank, const traffic *bytes)
     for (int i = 0; i < ROUNDS && b->rung == LADDER_FUSED; i++)
         for (int phase = 0; phase < WEFT_CUDA_MOE_PHASES; phase++) {
             if (b->link && phase % 2 == 0 &&
-                put_link(b, phase, phase == WEFT_CUDA_MOE_DISPATCH_SEND ? bytes->dispatch : bytes->combine))
+                moe_ranks_link(b, phase,
+                               phase == WEFT_CUDA_MOE_DISPATCH_SEND ? bytes->dispatch : bytes->combine))
                 return 1;
-            if (put(b, r, (weft_device_moe_kernel)phase))
+            if (moe_ranks_put(b, r, (weft_device_moe_kernel)phase, false))
                 return 1;
         }
     if (b->link) {
@@ -452,13 +176,6 @@ static int capture(gpu_experts *b, int rank, const traffic *bytes)
     }
     return failed(&b->error, weft_cuda_check(cu, gpu_graph_end(cu, r->stream, &r->rounds),
                                              "a graph of rounds", &b->error));
-}
-
-static int read_back(gpu_experts *b, void *to, const void *from, size_t bytes)
-{
-    TRY(cuMemcpyDtoHAsync(to, (CUdeviceptr)(uintptr_t)from, bytes, b->device.uploads));
-    TRY(cuStreamSynchronize(b->device.uploads));
-    return 0;
 }
 
 /* Nanoseconds that rounds have taken so far, the mean of the ranks that run. */
@@ -472,8 +189,8 @@ static int read_totals(gpu_experts *b, int running, double totals[2])
         weft_cuda_moe_state state;
         ladder_state steps;
 
-        if (fused ? read_back(b, &state, r->lane.state, sizeof(state))
-                  : read_back(b, &steps, r->steps.state, sizeof(steps)))
+        if (fused ? moe_ranks_read(b, &state, r->lane.state, sizeof(state))
+                  : moe_ranks_read(b, &steps, r->steps.state, sizeof(steps)))
             return 1;
         totals[0] += (double)(fused ? state.dispatch_ns : steps.total_ns[0]) / running;
         totals[1] += (double)(fused ? state.combine_ns : steps.total_ns[1]) / running;
@@ -523,15 +240,15 @@ static int check_controls(gpu_experts *b, bool *ok)
         weft_cuda_control control;
         ladder_state steps;
 
-        if (fused ? read_back(b, &control, r->lane.control, sizeof(control))
-                  : read_back(b, &steps, r->steps.state, sizeof(steps)))
+        if (fused ? moe_ranks_read(b, &control, r->lane.control, sizeof(control))
+                  : moe_ranks_read(b, &steps, r->steps.state, sizeof(steps)))
             return 1;
         *ok &= !(fused ? control.abort : steps.lost);
     }
     return 0;
 }
 
-static void print_row(gpu_experts *b, const traffic *bytes, report_stats dispatch, report_stats combine,
+static void print_row(gpu_experts *b, const moe_traffic *bytes, report_stats dispatch, report_stats combine,
                       report_stats total, bool ok)
 {
     double memory[2] = {bytes->dispatch_memory / b->copy_bytes_per_us,
@@ -554,17 +271,18 @@ static int bench_shape(gpu_experts *b)
     int running = b->link ? 1 : b->world, status = 1;
     report_stats dispatch = {0}, combine = {0}, total = {0};
     uint64_t began[2] = {2, 2}; /* rounds of all ranks */
-    traffic bytes;
+    moe_traffic bytes;
     bool ok = true;
 
     b->row_bytes = b->shape.hidden * (int64_t)weft_dtype_size(b->dtype);
     b->wire_bytes = cuda_moe_wire_bytes(&b->shape, b->dtype, b->wire);
     b->owner = calloc((size_t)b->shape.experts, sizeof(int32_t));
     b->local = calloc((size_t)b->shape.experts, sizeof(int32_t));
-    if (b->owner && b->local && !make_ranks(b, 20) && !check_whole(b, &ok) && !round_of_all(b, false) &&
-        !check(b, &ok) && !upload(b, &b->link_runs, began, sizeof(began))) {
+    if (b->owner && b->local && !moe_ranks_make(b, 20, 0) && !check_whole(b, &ok) &&
+        !round_of_all(b, false) && !check(b, &ok) &&
+        !moe_ranks_upload(b, &b->link_runs, began, sizeof(began))) {
         status = 0;
-        bytes = count_traffic(b);
+        bytes = moe_ranks_traffic(b);
         for (int i = 0; i < running && !status; i++)
             status = capture(b, i, &bytes);
         if (!status)
@@ -574,7 +292,7 @@ static int bench_shape(gpu_experts *b)
         if (!status)
             print_row(b, &bytes, dispatch, combine, total, ok);
     }
-    free_ranks(b);
+    moe_ranks_free(b);
     free(b->owner);
     free(b->local);
     return status;
@@ -634,14 +352,16 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link, report_p
 
     if (status)
         return status;
-    if (choice.inter)
+    if (choice.round && b.world <= RANKS_MOST && !bench_torch_asked())
+        return bench_cuda_moe_round(options, &choice, link, page);
+    if (choice.inter && !choice.round)
         return bench_cuda_experts(options, &choice, page);
     if (b.link && choice.ladder)
         return options_error("bench",
                              "--impl %s: rungs below fused are measured with all ranks: leave --link out",
                              choice.impl);
     if (bench_torch_asked())
-        return options_error("bench", "--torch stands beside experts on GPUs: give --inter");
+        return options_error("bench", "--torch stands beside experts on GPUs: give --inter, and no --tokens");
     if (b.world > RANKS_MOST)
         return options_error("bench", "--backend cuda: %d ranks on one GPU: there may be 1 to %d", b.world,
                              RANKS_MOST);

@@ -23,6 +23,8 @@ typedef struct bench_moe_choice {
     weft_moe_wire wire;
     int experts;         /* with inter: of a rank */
     int64_t inter, rows; /* 0: rounds; 0: several numbers of rows */
+    bool round;          /* with inter: whole rounds, on GPUs */
+    int64_t movers;      /* of those; 0: as many as the library takes */
     weft_dtype weights;  /* with inter: dtype, or the fp8 that they are stored as */
 } bench_moe_choice;
 

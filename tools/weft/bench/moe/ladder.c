@@ -19,7 +19,7 @@
 #include <string.h>
 
 static moe_asked asked;
-static int64_t asked_rows;
+static int64_t asked_rows, asked_movers;
 static const char *asked_weights;
 
 const options_flag bench_moe_flags[] = {
@@ -28,7 +28,10 @@ const options_flag bench_moe_flags[] = {
         "; 1 with --topk 1: all tokens to one expert",
         "exact (same bits for any number of ranks), reduced (one row per token and rank) or both (default)",
         "measure the experts' grouped GEMM instead: gate and up H x I, down I x H, --experts of them "
-        "(default 8) on each rank; with --backend cuda: of one rank, on the whole GPU, beside cuBLAS"),
+        "(default 8) on each rank; with --backend cuda: of one rank, on the whole GPU, beside cuBLAS; and "
+        "with --tokens too: whole rounds with such experts, --experts (default 256) over all ranks"),
+    {"--movers", "M", OPTIONS_INT, &asked_movers, NULL, 2, 128, "moe",
+     "CTAs that move rows while experts begin, in whole rounds with --inter (default: the library's)"},
     {"--rows", "R", OPTIONS_INT, &asked_rows, NULL, 1, 1 << 20, "moe",
      "rows of each expert, with --inter (default 8 to 512, on a GPU 16 to 1024)"},
     {"--weights", "T", OPTIONS_TEXT, &asked_weights, NULL, 0, 0, "moe",
@@ -438,6 +441,12 @@ static weft_contest_shape contest_shape(const weft_options *options, int index)
     return shape;
 }
 
+/* Whether rounds are measured with experts in them. */
+static bool whole_rounds(const weft_options *options)
+{
+    return options->cuda && asked.inter && asked.tokens;
+}
+
 /* What is wrong with the flags, or an empty text. */
 static void find_fault(const weft_options *options, const weft_contest_shape *shape, weft_dtype dtype,
                        char *text, size_t bytes)
@@ -455,13 +464,25 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
         snprintf(text, bytes, "--dtype %s: moe sums float16, bfloat16 or float32", weft_dtype_name(dtype));
     else if (moe_wire_fault(options))
         snprintf(text, bytes, "%s", moe_wire_fault(options));
-    else if (asked.inter && (asked.topk || asked.tokens || asked.skew > 0 || asked.mode || impl ||
-                             options->set || options->wire_given))
+    else if (whole_rounds(options) &&
+             (asked_rows || asked_weights || asked.skew > 0 || impl || options->set || options->wire_given ||
+              (dtype != WEFT_F16 && dtype != WEFT_BF16)))
+        snprintf(
+            text, bytes,
+            "--inter %lld with --tokens: whole rounds of float16 or bfloat16; --rows, --weights, --skew, "
+            "--impl, --wire and --set do not count with it",
+            (long long)asked.inter);
+    else if (asked_movers && (!whole_rounds(options) || asked_movers % 2))
+        snprintf(text, bytes, "--movers %lld: an even number, with --backend cuda, --inter and --tokens",
+                 (long long)asked_movers);
+    else if (asked.inter && !whole_rounds(options) &&
+             (asked.topk || asked.tokens || asked.skew > 0 || asked.mode || impl || options->set ||
+              options->wire_given))
         snprintf(text, bytes,
                  "--inter %lld: measures experts alone; --topk, --tokens, --skew, --mode, --impl, --wire and "
                  "--set do not count with it",
                  (long long)asked.inter);
-    else if (shape->topk > shape->experts && !asked.inter)
+    else if (shape->topk > shape->experts && (!asked.inter || whole_rounds(options)))
         snprintf(text, bytes, "--topk %d: a token has at most %d different experts", shape->topk,
                  shape->experts);
     else if (options->threads > 1 && !asked.inter)
@@ -505,6 +526,8 @@ int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
                                  .wire = wire_asked(options),
                                  .experts = asked.experts ? (int)asked.experts : 8,
                                  .inter = asked.inter,
+                                 .round = whole_rounds(options),
+                                 .movers = asked_movers,
                                  .rows = asked_rows};
     find_fault(options, &shape, choice->dtype, fault, sizeof fault);
     choice->ladder = strcmp(choice->impl, "fused") != 0;
