@@ -60,9 +60,8 @@ typedef enum weft_dtype {
     WEFT_FP8_E5M2
 } weft_dtype;
 
-/* fp8 is what torch calls float8_e4m3fn and float8_e5m2. Products multiply it exactly and add up in float32;
- * stored results are rounded to nearest even and saturate. Hopper GPUs are fast where both matrices lie along
- * k (A as it is, B transposed), lines on 16-byte boundaries; else it is right, and several times slower. */
+/* fp8 is what torch calls float8_e4m3fn and float8_e5m2: products multiply it exactly and add up in float32;
+ * stored results are rounded to nearest even and saturate. */
 
 typedef struct weft_group weft_group;
 
@@ -92,32 +91,24 @@ WEFT_API weft_span weft_part_granular(int64_t extent, int64_t granule, int64_t p
 
 /* ---- groups --------------------------------------------------------------------------------------- */
 
-/*
- * A handle stands for one rank and is used by one thread at a time (weft_group_abort: by any). Calls marked
+/* A handle stands for one rank and is used by one thread at a time (weft_group_abort: by any). Calls marked
  * collective are made by every rank of the group, in the same order. A rank that rejects its arguments gets
- * WEFT_ERR_ARGUMENT, the others WEFT_ERR_PEER, and the group stays usable, unless a call says otherwise.
- * Ranks that ask for different things all get WEFT_ERR_MISMATCH. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED,
+ * WEFT_ERR_ARGUMENT, the others WEFT_ERR_PEER, and the group stays usable, unless a call says otherwise;
+ * ranks that ask for different things get WEFT_ERR_MISMATCH. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED,
  * WEFT_ERR_ABORTED or ranks in different calls the group is poisoned: every call returns that error at once,
- * and only freeing remains.
- *
- * weft_free, weft_plan_destroy, weft_moe_free and weft_group_free (of NULL too) and weft_finalize wait for
- * nobody, and ranks make them in any order, as a garbage collector does. A process may have any number of
- * groups; a rank is a process, or a thread that made its handle itself. All are of one user and one version
- * of weft, on one machine or on several nodes (docs/nodes.md). In the child of a fork its parent's handles
- * are dead.
- */
+ * and only freeing remains. Frees (of NULL too) and weft_finalize wait for nobody, and ranks make them in any
+ * order. A process may have any number of groups; a rank is a process, or a thread that made its handle
+ * itself. */
 
-/* The world: all ranks that this process's launcher started (weft run, torchrun, mpirun, srun); a group of
- * one without a launcher. Returns when every rank has come; those who cannot be met are WEFT_ERR_LAUNCH.
- * After weft_finalize it may be called again. */
+/* The world: all ranks that this process's launcher started (weft run, torchrun, mpirun, srun), or this one
+ * alone. Returns when every rank has come; those who cannot be met are WEFT_ERR_LAUNCH. */
 WEFT_API weft_status weft_init(weft_group **group);
 
 /* Leaves the world: weft_barrier comes before, where peers may still need this rank's memory. */
 WEFT_API weft_status weft_finalize(weft_group *group);
 
-/* A group without a launcher: one rank makes an id, the program carries its bytes to the others, and each
- * member calls weft_group_create with it, once. It is a secret: who has it, and is the same user, may join.
- */
+/* A group without a launcher: one rank makes an id, which is a secret, the program carries its bytes to the
+ * others, and each member calls weft_group_create with it, once. */
 typedef struct weft_id {
     unsigned char bytes[128];
 } weft_id;
@@ -134,16 +125,15 @@ WEFT_API weft_status weft_group_create_from(weft_allgather_fn allgather, void *c
 /* A group whose ranks are threads of this process: groups[r] is rank r's handle, freed by weft_group_free. */
 WEFT_API weft_status weft_group_threads(int size, weft_group **groups);
 
-/* Threads of the program's own, for the whole process, instead of weft's: `run` calls body(argument, i) once
- * for each i from 0 to count - 1, on any of its `threads` threads, and returns when all have returned. Ranks
- * that are threads call it at the same time. NULL gives weft its own back. Not while a call is under way. */
+/* The program's own threads in place of weft's, for the whole process: `run` calls body(argument, i) for each
+ * i below count, on any of its `threads` threads, and returns when all have returned. NULL: weft's own again.
+ * */
 typedef void (*weft_parallel)(void *context, int count, void (*body)(void *argument, int index),
                               void *argument);
 WEFT_API weft_status weft_set_parallel(weft_parallel run, void *context, int threads);
 
 /* Collective over `parent`: ranks that give the same colour become a group, ranked by key, then by their rank
- * in the parent; a negative colour gets NULL. Memory of the parent may be used in it. A rank can be in 64
- * groups of a world at the same time. */
+ * in the parent; a negative colour gets NULL. Memory of the parent may be used in it. */
 WEFT_API weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group **sub);
 
 WEFT_API void weft_group_free(weft_group *group); /* with whatever the rank still had allocated in it */
@@ -159,13 +149,12 @@ WEFT_API weft_status weft_group_check_peer(weft_group *group, int rank);
 WEFT_API int weft_rank(const weft_group *group);
 WEFT_API int weft_size(const weft_group *group);
 
-/* The sentence of this handle's last error; with NULL, of the calling thread's last call that failed without
- * one. Never NULL. */
+/* The sentence of this handle's last error; NULL: of the calling thread's last call without one. Never NULL.
+ * */
 WEFT_API const char *weft_error(const weft_group *group);
 
-/* How long this rank waits for a peer to enter a call (600 s, WEFT_ENTER_TIMEOUT; rank 0 of a group that is
- * being made returns up to 2 s later, having told the others) and, once all have, for any peer to finish its
- * next task (30 s, WEFT_PROGRESS_TIMEOUT). */
+/* How long this rank waits for a peer to enter a call (600 s, WEFT_ENTER_TIMEOUT) and, once all have, for any
+ * peer to finish its next task (30 s, WEFT_PROGRESS_TIMEOUT). */
 WEFT_API weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double progress_seconds);
 
 WEFT_API weft_status weft_barrier(weft_group *group); /* collective */
@@ -182,19 +171,15 @@ WEFT_API weft_status weft_free(weft_group *group, void *pointer);
 /* Between memory of this process and of weft_alloc, or within either; done when it returns. */
 WEFT_API weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes);
 
-/* Where `rank` has what this rank has at `pointer`, anywhere in memory of weft_alloc; NULL if it is not, or
- * if the rank is on another node. */
+/* Where `rank` has what this rank has at `pointer` in memory of weft_alloc; NULL: not so, or on another node.
+ * */
 WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
 
-/*
- * For programs of one's own, on the CPU, where weft_peer is not NULL: only the caller takes part. What lies
+/* For programs of one's own, on the CPU, where weft_peer is not NULL: only the caller takes part. What lies
  * on `rank` is named by the caller's own address of it. A signal is WEFT_SIGNAL_BYTES of symmetric memory on
- * such a boundary: a 64-bit count, which begins at 0 and only grows, touched by these calls alone.
- *
- * Order: weft_put has written, and weft_get has read, when they return, but peers may see puts in any order
- * until a signal says so. A post comes after everything its caller did before; what follows a wait, after
- * everything the posters did before their posts.
- */
+ * such a boundary: a 64-bit count from 0 that only grows. A post comes after everything its caller did
+ * before; what follows a wait, after everything the posters did before their posts. Puts are seen in any
+ * order until then. */
 #define WEFT_SIGNAL_BYTES 128
 
 WEFT_API weft_status weft_put(weft_group *group, void *to, const void *from, size_t bytes, int rank);
@@ -204,7 +189,7 @@ WEFT_API weft_status weft_put_signal(weft_group *group, void *to, const void *fr
 WEFT_API weft_status weft_post_signal(weft_group *group, void *signal, uint64_t add, int rank);
 
 /* Until this rank's own signal is at least `value`. `from` is the rank that will post, or -1 where it is not
- * one; with it, a rank that waits for this one in another call is WEFT_ERR_MISMATCH. */
+ * one. */
 WEFT_API weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t value, int from);
 
 /* To a 64-bit word of `rank`; `before` (may be NULL) gets what it was. */
@@ -268,9 +253,8 @@ typedef enum weft_act {
 } weft_act;
 
 /* Gated products take gate and up of column j of D from columns 2 j and 2 j + 1 of B; n, tiles and parts
- * count columns of D; B, bias and col_scale have 2 n. In ag_gemm, gemm_as, weft_gemm and weft_grouped_gemm;
- * beta = 0. This writes such a B from its halves, k x n each (`trans`: stored n x k), lines ld_* elements
- * apart. */
+ * count columns of D; B, bias and col_scale have 2 n. This writes such a B from its halves, k x n each
+ * (`trans`: stored n x k), lines ld_* elements apart. */
 WEFT_API weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_t n, const void *gate,
                                   int64_t ld_gate, const void *up, int64_t ld_up, void *b, int64_t ld_b);
 
@@ -289,8 +273,7 @@ typedef enum weft_b_form {
     WEFT_B_PREPACKED    /* a handle made by weft_pack: weights that stay */
 } weft_b_form;
 
-/* How it is done, where the caller knows better than weft. Nothing of it changes what is computed; 0 leaves
- * it to weft (docs/contract.md has every field). */
+/* How it is done, not what is computed; 0 leaves it to weft (docs/contract.md has every field). */
 typedef struct weft_tuning {
     int64_t tile_m, tile_n, tile_k; /* 0 = chosen for the machine */
     int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
@@ -327,11 +310,10 @@ typedef struct weft_problem {
     weft_reduction reduction;
     int root;
     weft_tuning tuning;
-    /* m, n and k are divided over the ranks in multiples of these (weft_part_granular), an attention head for
-     * instance; 0 = 1. */
+    /* m, n and k are divided over the ranks in multiples of these (weft_part_granular); 0 = 1 */
     int64_t granule_m, granule_n, granule_k;
-    /* What runs bring (weft_operands): 0 = no scales; 1 = alpha, row_scale and col_scale, which every run
-     * may; 128 = also a_scale and b_scale, of products of fp8. On GPUs it lets the plan be ready for them. */
+    /* What runs bring: 0 = no scales; 1 = alpha, row_scale, col_scale, which every run may; 128 = also
+     * a_scale and b_scale, of products of fp8. On GPUs it lets the plan be ready for them. */
     int scales;
     int fp8_fast; /* fp8 on GPUs: sums stay in the tensor cores, which keep about 14 bits of them */
 } weft_problem;
@@ -344,12 +326,9 @@ WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_o
 
 typedef struct weft_plan weft_plan;
 
-/*
- * The buffers of one run, each the part of its matrix that lies on this rank; what an op does not use is
+/* The buffers of one run, each the part of its matrix that lies on this rank; what an op does not use is
  * ignored. Leading dimensions and strides of a batch are in elements; 0 means dense. Buffers may lie
- * anywhere: in memory of weft_alloc peers reach them in place, elsewhere what peers need is staged on its
- * way. C may be D.
- */
+ * anywhere; in memory of weft_alloc peers reach them in place. C may be D. */
 typedef struct weft_operands {
     size_t size;
     const void *a;
@@ -361,12 +340,12 @@ typedef struct weft_operands {
     int64_t stride_a, stride_b, stride_c, stride_d;
     const void *send; /* collectives */
     void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
-    /* Values of this run: every rank gives the same alpha and beta, in the same kind of memory, and scales or
-     * none. On GPUs scales are in the GPU's memory; alpha and beta may be, so that a graph takes new ones. */
+    /* Values of this run, the same alpha and beta on every rank. On GPUs scales are in the GPU's memory;
+     * alpha and beta may be. */
     const float *alpha, *beta;          /* NULL = the problem's; beta is for problems whose own is not 0 */
     const float *row_scale, *col_scale; /* a factor for each row (column) of D on this rank; NULL = 1 */
-    /* `scales` of 128: a factor for every 128 of k in a row of A, and for every block of 128 x 128 of B, of
-     * what this rank multiplies, dense, lying (transposed or not) as the matrix does; NULL = 1. */
+    /* `scales` of 128: a factor for every 128 of k in a row of A, for every block of 128 x 128 of B; NULL = 1
+     * */
     const float *a_scale, *b_scale;
 } weft_operands;
 
@@ -378,18 +357,13 @@ WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *pro
  * right is WEFT_ERR_ARGUMENT with what is wrong, and never runs. */
 WEFT_API weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan);
 
-/* Collective: one run. When it returns, this rank's results are complete and its inputs may be overwritten.
- */
+/* Collective: one run. When it returns, results are complete and inputs may be overwritten. */
 WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
 
-/*
- * Collective: one run in the order of a stream of this rank's GPU (a cudaStream_t; NULL: the default stream;
- * WEFT_STREAM_OWN: the group's own). Returns when the run is on the stream. A rank's runs follow each other,
- * on one stream or on streams that wait for one another; ranks that are threads on one GPU use different
- * ones. Operands that are new to the plan are told to the peers on the host, in the same call on every rank;
- * later runs may be captured into a CUDA graph. A rejected argument puts nothing on the stream. What goes
- * wrong in the run is told by weft_run_wait. On the CPU this is weft_run.
- */
+/* Collective: one run in the order of a stream of this rank's GPU (a cudaStream_t; NULL: the default stream;
+ * WEFT_STREAM_OWN: the group's own). Returns when the run is on the stream; what goes wrong in it is told by
+ * weft_run_wait. New operands are told to the peers in the same call on every rank; later runs may be
+ * captured into a CUDA graph. A rank's runs follow each other. On the CPU this is weft_run. */
 WEFT_API weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream);
 
 /* Until the stream has passed everything: how the plan's runs went. */
@@ -401,17 +375,15 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 
 /* ---- tensor-parallel products in one call --------------------------------------------------------- */
 
-/*
- * Collective. Plans are kept by problem in the group: the 64 used last, within 64 MiB (on GPUs 512), so that
- * a known one costs no more than a run; another alpha or beta is no other problem, and on the CPUs of a node
- * ranks plan a new m without an exchange. The function sets problem's op. What rank r holds and gets:
+/* Collective. Plans are kept by problem in the group: the 64 used last, within 64 MiB (on GPUs 512), so that
+ * a known one costs no more than a run; on the CPUs of a node ranks plan a new m without an exchange. The
+ * function sets problem's op. What rank r holds and gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
  *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
  *   r; rows part r. B is plain in both.
  * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
  * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
- * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank.
- */
+ * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank. */
 WEFT_API weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem,
                                   const weft_operands *operands);
 WEFT_API weft_status weft_gemm_rs(weft_group *group, const weft_problem *problem,
@@ -423,13 +395,10 @@ WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem
 
 /* ---- collectives ---------------------------------------------------------------------------------- */
 
-/*
- * Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), float64,
+/* Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), float64,
  * integers (sums wrap) and bool; movement takes any dtype. `count` is of the buffer (all_reduce, broadcast)
  * or of one rank's share (the others). Every rank gets the same bits. recv may be send; all_gather and
- * reduce_scatter: the rank's own share of the larger one. On GPUs a rank that rejects its arguments is told
- * alone, and the others wait for its next call.
- */
+ * reduce_scatter: the rank's own share of the larger one. */
 WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
                                      weft_dtype dtype, weft_reduction reduction);
 WEFT_API weft_status weft_all_gather(weft_group *group, const void *send, void *recv, int64_t count,
@@ -441,12 +410,10 @@ WEFT_API weft_status weft_all_to_all(weft_group *group, const void *send, void *
 WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t count, weft_dtype dtype,
                                     int root);
 
-/*
- * With a count for each rank, in rank order, one after another in the larger buffer. Every rank gives the
+/* With a count for each rank, in rank order, one after another in the larger buffer. Every rank gives the
  * same `counts` (what each sends; of reduce_scatter, keeps), in all_to_all what it sends to and gets from
- * each; others are WEFT_ERR_MISMATCH. Buffers do not overlap, but for a rank's own share in its place.
- * On GPUs, as the calls with a root and messages, in groups of up to 96 ranks; counts are memory of the host.
- */
+ * each. On GPUs, as the calls with a root and messages, in groups of up to 96 ranks; counts are memory of the
+ * host. */
 WEFT_API weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
                                        weft_dtype dtype);
 WEFT_API weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *recv,
@@ -464,8 +431,7 @@ WEFT_API weft_status weft_reduce(weft_group *group, const void *send, void *recv
                                  weft_dtype dtype, weft_reduction reduction, int root);
 
 /* From one rank to another, in order. weft_send returns when the receiver has the message, so two ranks that
- * first send to each other get WEFT_ERR_MISMATCH, as do another count or dtype, which poison the group.
- * On GPUs they go on the stream of the group's calls. */
+ * first send to each other get WEFT_ERR_MISMATCH, as do another count or dtype. */
 WEFT_API weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft_dtype dtype,
                                int to);
 WEFT_API weft_status weft_recv(weft_group *group, void *buffer, int64_t count, weft_dtype dtype, int from);
@@ -476,8 +442,7 @@ WEFT_API weft_status weft_recv(weft_group *group, void *buffer, int64_t count, w
 typedef struct weft_packed weft_packed;
 
 /* D = act(alpha * row_scale[i] * col_scale[j] * A * B + beta * C + bias[j]), row-major, by the threads of
- * this process. Fill it with weft_gemm_args_init, then change what differs. Sums are fp32 (int8: int32) in an
- * order that does not depend on the number of threads. With alpha = 0 A and B are not read. */
+ * this process. Sums are fp32 (int8: int32), in an order that does not depend on the number of threads. */
 typedef struct weft_gemm_args {
     size_t size;
     int64_t m, n, k;
@@ -506,21 +471,15 @@ WEFT_API void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_
 WEFT_API weft_status weft_gemm(const weft_gemm_args *args);
 
 /* Packs B (args->b with k, n, dtype, b_dtype, transb, ldb, act, f16_fast, threads) into `memory`, of
- * weft_pack_bytes(args) bytes (0: impossible) on a 128-byte boundary; then args->packed_b = *packed, any m.
- */
+ * weft_pack_bytes(args) bytes (0: impossible) on a 128-byte boundary; then args->packed_b = *packed. */
 WEFT_API size_t weft_pack_bytes(const weft_gemm_args *args);
 WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packed **packed);
 
-/*
- * Products of many experts in one call: for each expert e, D = act(alpha * row_scale[i] * col_scale[e][j] * A
- * * B[e] + bias[e][j]) over its rows of A and D: offset[e + 1] - offset[e] of them from row start[e] on, as
- * weft_moe_dispatch shows and weft_moe_layout gives them. Other rows of D stay as they are. A gated act: B,
- * bias and col_scale have 2 n columns. Not collective.
- *
- * With NULL or a group on the CPU each is weft_gemm's, to the bit. With a group on (Hopper) GPUs everything,
- * also offset and start, is memory of the GPU: the call goes on the group's stream, waits for nobody and may
- * be captured. There: float16 and bfloat16 (B also fp8, transposed), lines on 16-byte boundaries.
- */
+/* Products of many experts in one call, not collective: for each expert e, D = act(alpha * row_scale[i] *
+ * col_scale[e][j] * A * B[e] + bias[e][j]) over its rows of A and D: offset[e + 1] - offset[e] of them from
+ * row start[e] on. With NULL or a group on the CPU each is weft_gemm's, to the bit. With a group on (Hopper)
+ * GPUs everything, also offset and start, is memory of the GPU: the call goes on the group's stream and may
+ * be captured. There: float16 and bfloat16 (B also fp8, transposed), lines on 16-byte boundaries. */
 typedef struct weft_grouped_args {
     size_t size;
     int experts;
@@ -549,17 +508,12 @@ WEFT_API weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_arg
 
 /* ---- mixture of experts --------------------------------------------------------------------------- */
 
-/*
- * A layer routes each token to its experts, wherever they live, and brings the weighted sum of their results
+/* A layer routes each token to its experts, wherever they live, and brings the weighted sum of their results
  * back. One round is dispatch, experts, combine; the round after it needs no barrier. A lane is one round in
  * flight, and all ranks make the same sequence of rounds on it. A rejected input is WEFT_ERR_ARGUMENT here,
- * WEFT_ERR_PEER elsewhere, and the next round works; a call out of order changes nothing.
- *
- * On a group of GPUs the calls put kernels on the group's stream, and every array they are given or show is
- * memory of the GPU, but view.expert. Calls ordered on a stream (weft_group_set_stream) never wait for it and
- * may be captured; view.rows is then -1. Experts are the caller's kernels between dispatch and combine, or
- * weft_moe_forward with the feed-forward expert.
- */
+ * WEFT_ERR_PEER elsewhere, and the next round works. On a group of GPUs the calls put kernels on the group's
+ * stream, and every array they are given or show is memory of the GPU, but view.expert; those ordered on a
+ * stream (weft_group_set_stream) may be captured, and view.rows is then -1. */
 typedef struct weft_moe weft_moe;
 
 typedef enum weft_moe_mode {
@@ -575,8 +529,8 @@ typedef enum weft_moe_impl {
     WEFT_MOE_REFERENCE  /* loops */
 } weft_moe_impl;
 
-/* How tokens travel. As fp8: every 128 elements as e4m3 with a float32 scale, the same bits on CPUs and GPUs,
- * own tokens too; rounded back to dtype where rows are gathered or an expert is called. */
+/* How tokens travel. As fp8: every 128 elements as e4m3 with a float32 scale, own tokens too; rounded back to
+ * dtype where rows are gathered or an expert is called. */
 typedef enum weft_moe_wire {
     WEFT_MOE_WIRE_GIVEN = 0, /* the bytes that are given */
     WEFT_MOE_WIRE_FP8
@@ -615,16 +569,15 @@ WEFT_API weft_status weft_moe_free(weft_moe *moe); /* when this rank has finishe
 typedef struct weft_moe_input {
     size_t size;
     int64_t tokens;
-    /* tokens x row_bytes. In symmetric memory read in place by every rank, unchanged until combine returns;
-     * other memory, and tokens that travel as fp8, are free again when dispatch (send) returns. */
+    /* tokens x row_bytes; in symmetric memory read in place, and unchanged until combine returns */
     const void *x;
     const int32_t *expert; /* tokens x topk, distinct in a token, -1 = none; NULL = the routing before */
     const float *weight;   /* tokens x topk; NULL = the weights before with that routing, else 1 */
 } weft_moe_input;
 
-/* What a rank received. A row is one token of one rank; an entry is a row for one local expert. Entries of
- * local expert j are offset[j] .. offset[j + 1], ordered by source rank, then token. Valid until the lane's
- * next dispatch, rows until its combine has sent; rows are as they travelled. */
+/* What a rank received. A row is one token of one rank; an entry is a row for one local expert, those of
+ * expert j at offset[j] .. offset[j + 1]. Valid until the lane's next dispatch, rows until its combine has
+ * sent. */
 typedef struct weft_moe_view {
     size_t size;
     int64_t rows;
@@ -651,8 +604,8 @@ WEFT_API weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment,
 /* The received rows, as they were before they travelled, to `packed` in that layout. */
 WEFT_API weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed);
 
-/* Results are rows of `hidden` elements in the layout of `start`; NULL = entries one after another. Tokens
- * without an expert give zeros. `y` is tokens x hidden. */
+/* Results are rows of `hidden` elements in the layout of `start`; NULL: entries in a row. y: tokens x hidden.
+ * */
 WEFT_API weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results,
                                            const int64_t *start);
 WEFT_API weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y);
@@ -669,10 +622,8 @@ typedef struct weft_moe_expert {
      * weight[i] * expert[i](in), in order, rounded; then plus `other` if not NULL, rounded again. */
     void (*row)(void *context, int64_t experts, const int32_t *expert, const float *weight, const void *in,
                 const void *other, void *out);
-    int64_t block_rows; /* received rows worked on together; 0 = as many as stay in the cache */
-    /* Rows of one expert that are worth a call (a GEMM), with block_rows 0: `block` gets half to one and a
-     * half times as many, as they arrive, or all of an expert that has fewer. 0 = any. */
-    int64_t expert_rows;
+    int64_t block_rows;  /* received rows worked on together; 0 = as many as stay in the cache */
+    int64_t expert_rows; /* with block_rows 0: rows of one expert that are worth a call; 0 = any */
 } weft_moe_expert;
 
 /* A whole round: experts start on rows that have arrived while others are on their way. */
@@ -691,17 +642,15 @@ typedef struct weft_moe_stats {
 
 WEFT_API weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats);
 
-/* The feed-forward expert: down(silu(x gate) * (x up)), weights packed once, for weft_moe_forward. For each
- * expert that lives here, in ascending id: gate and up are hidden x inter, down is inter x hidden, row-major,
- * of the layer's dtype; they may be freed after the call. On GPUs (Hopper, float16 and bfloat16, multiples of
- * 8) they are memory of the GPU. */
+/* The feed-forward expert: down(silu(x gate) * (x up)), for weft_moe_forward. For each expert that lives
+ * here, in ascending id: gate and up are hidden x inter, down is inter x hidden, row-major, of the layer's
+ * dtype. On GPUs (Hopper, float16 and bfloat16, multiples of 8) they are memory of the GPU. */
 typedef struct weft_moe_ffn weft_moe_ffn;
 
 WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
                                          const void *const *up, const void *const *down, weft_moe_ffn **ffn);
 
-/* With weights as a model stores them: of any type that a product of the layer's type reads, also int8 and
- * fp8, and a factor for every column of each matrix (NULL, the list or one of it: 1). */
+/* With weights as a model stores them: any type that a product of the layer's type reads; NULL scales = 1. */
 typedef struct weft_moe_weights {
     size_t size;
     int64_t inter;
@@ -725,24 +674,17 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
 
 /* ---- GPUs ----------------------------------------------------------------------------------------- */
 
-/*
- * Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs, weft_alloc
+/* Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs, weft_alloc
  * gives GPU memory, and plans run as kernels. `device` is as CUDA numbers them; -1 takes the GPUs in turn.
- * Ranks may share a GPU: each uses its part of the SMs (processes on one should run under MPS). Without a
- * GPU, driver or kernels it is WEFT_ERR_UNSUPPORTED on every rank; it proves access to peers and that kernels
- * run together.
- *
- * On GPUs: products of float16, bfloat16 and fp8, collectives, mixture of experts and weft_grouped_gemm, with
- * operands in any memory the GPU can use; weft_gemm works on the CPU. Ranks on several nodes, or on GPUs
- * without access to each other, have collectives, messages and the four products, staged through the host
- * (docs/nodes.md).
- */
+ * Ranks may share a GPU (processes on one should run under MPS). Without a GPU, driver or kernels it is
+ * WEFT_ERR_UNSUPPORTED on every rank. On GPUs: products of float16, bfloat16 and fp8, collectives, mixture of
+ * experts and weft_grouped_gemm, with operands in any memory the GPU can use; over several nodes see
+ * docs/nodes.md. */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
 /* Not collective: with `ordered` not 0 this handle's products, collectives, messages and rounds go on
  * `stream` (as of weft_run_on) from here on: they return when they are on it, and may be captured into CUDA
- * graphs once a call with such operands has been made (those with counts or a root, and messages, at once).
- * With 0, as at first, they return when they are done. */
+ * graphs. With 0, as at first, they return when they are done. */
 #define WEFT_STREAM_OWN ((void *)(intptr_t)-1) /* the group's own stream */
 WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream);
 
@@ -762,13 +704,9 @@ typedef struct weft_signal_record {
     uint64_t have, want;
 } weft_signal_record;
 
-/*
- * Signals that kernels post and wait for, passed to them by value: 64-bit counts from 0 that only grow, one
- * every WEFT_SIGNAL_BYTES; another rank's is `stride` bytes further for every rank between. A post is
- * red.release.sys behind a barrier of the threads it stands for, a wait ld.acquire.sys, then a barrier. A
- * wait ends when `record->ended` or `*stop` is not 0, or after `deadline_ns`, as weft/device.cuh shows.
- * Kernels that wait for each other must be on the GPU together.
- */
+/* Signals that kernels post and wait for, passed to them by value: 64-bit counts from 0 that only grow, one
+ * every WEFT_SIGNAL_BYTES; another rank's is `stride` bytes further for every rank between. Post and wait as
+ * weft/device.cuh does: a wait ends when `record->ended` or `*stop` is not 0, or after `deadline_ns`. */
 typedef struct weft_signal_pad {
     size_t size;
     int32_t rank, ranks;
@@ -783,8 +721,7 @@ typedef struct weft_signal_pad {
 /* Collective: `count` signals on every rank. */
 WEFT_API weft_status weft_signal_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad);
 
-/* Until the stream has passed everything that is on it, looking after the peers meanwhile; a wait that was
- * given up is WEFT_ERR_TIMEOUT on every rank that asks, and the group is lost. */
+/* Until the stream has passed everything that is on it: how the pad's waits went. */
 WEFT_API weft_status weft_signal_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream);
 
 #ifdef __cplusplus
