@@ -16,10 +16,15 @@ enum {
     PIECES_LEAST = 4,            /* of a strip's B: who comes to help at the end packs some of them too */
     POLLS = 1024,                /* of a piece that another packs, before the CPU is offered to it */
     LINE_BYTES = 16 << 10,       /* of B that is read as it lies: shorter ones are fetched badly */
+    LINE_END_BYTES = 2560,       /* could be read in the time that the end of a strip's line costs */
+    SUM_BYTES = 4,               /* of a sum, whatever its type */
     PACKED_BYTES_MOST = 64 << 20 /* of B packed at a time; wider ones are worked off in column blocks */
 };
 
 static const double flops_per_member = 2e6; /* below this a second thread costs more than it gives */
+
+/* A block of few rows takes this much longer: its kernel fetches a B from memory that is near. */
+static const double few_rows_cost = 1.15;
 
 /* Columns of a product and who works on them. */
 typedef struct strip {
@@ -177,20 +182,26 @@ static void cut_into(grid *g, const weft_gemm_steps *steps, int64_t across, int6
 /*
  * How long a member takes, in multiplications: it packs the rows of A of each block, and fetches the columns
  * of B of each strip, an element in the time of about nr and mr of them; of a strip that is larger than a
- * block of A may be, for every block of A again. At the end all members but one wait, a quarter of a block in
- * the mean.
+ * block of A may be, for every block of A again. Lines of a row-major B end where the strip does, and
+ * hardware goes on. At the end all members but one wait, a quarter of a block in the mean.
  */
 static double time_of(const grid *g, const weft_gemm_steps *steps)
 {
     static const double idle = 0.25;
-    const weft_binding *bind = g->tile->bind;
+    const weft_gemm_tile *tile = g->tile;
+    const weft_binding *bind = tile->bind;
+    int64_t line_end = !tile->packed_b && tile->b_cs == 1 && g->across > 1
+                           ? LINE_END_BYTES / (int64_t)weft_dtype_size(tile->b_dtype)
+                           : 0;
     bool stays = g->cols * g->tile->k <= (int64_t)bind->mc * bind->kc;
     int64_t blocks = weft_divide_up(g->across * g->down, g->members);
     int64_t again = stays ? 1 : weft_divide_up(g->rows, bind->mc);
     int64_t fetches = stays ? weft_divide_up(blocks, g->down) : blocks;
     double block = (double)g->rows * (double)(g->cols + steps->nr),
-           fetch = (double)(again * g->cols * steps->mr);
+           fetch = (double)(again * (g->cols + line_end) * steps->mr);
 
+    if (bind->kernel->run_ahead && g->down > 1 && g->rows <= WEFT_GEMM_STREAM_ROWS)
+        block *= few_rows_cost;
     return (double)blocks * block + (double)fetches * fetch + idle * (block + fetch);
 }
 
@@ -263,7 +274,7 @@ typedef struct by_blocks {
     int64_t block, blocks; /* k of one; how many */
     int64_t whole;         /* of these a task each; each of the others is cut into `members` tasks */
     int64_t cols;          /* of a member: of such a task, and of the sums that it adds up */
-    float *sums;           /* blocks x m x n */
+    void *sums;            /* blocks x m x n, float or of int8 int32_t */
     char *workspace;
     size_t workspace_bytes; /* of one member */
     _Atomic int64_t next;   /* taken by fetch_add; the pool's start and end order the data */
@@ -271,15 +282,13 @@ typedef struct by_blocks {
 
 static size_t sums_bytes(const weft_gemm_tile *tile, int64_t block)
 {
-    return (size_t)(weft_divide_up(tile->k, block) * tile->m * tile->n) * sizeof(float);
+    return (size_t)(weft_divide_up(tile->k, block) * tile->m * tile->n) * SUM_BYTES;
 }
 
-/* The k of such a block; 0 where columns are shared out: int8 has so few bytes that its lines do not matter.
- */
+/* The k of such a block; 0 where columns are shared out. */
 static int64_t block_to_share(const weft_gemm_tile *tile, int members)
 {
-    bool floats = members > 1 && tile->bind->kernel->type != WEFT_I8;
-    int64_t block = floats ? weft_gemm_streamed_block(tile) : 0;
+    int64_t block = members > 1 ? weft_gemm_streamed_block(tile) : 0;
     bool short_lines = tile->n / members * (int64_t)weft_dtype_size(tile->b_dtype) < LINE_BYTES;
 
     return block > 0 && short_lines && weft_divide_up(tile->k, block) >= members ? block : 0;
@@ -325,10 +334,25 @@ static void sum_blocks(void *argument, int member)
         part.b = (const char *)part.b + k0 * part.b_rs * (int64_t)weft_dtype_size(part.b_dtype);
         part.k = weft_min(s->block, tile->k - k0);
         part.raw = true;
-        part.d[0] = s->sums + b * tile->m * tile->n + j;
+        part.d[0] = (char *)s->sums + (b * tile->m * tile->n + j) * SUM_BYTES;
         part.d_ld[0] = tile->n;
         weft_gemm_run_tile(&part, s->workspace + (size_t)member * s->workspace_bytes);
     }
+}
+
+/* Integers wrap around, as in the kernels. */
+static void add_sums(weft_dtype type, void *sums, int64_t to, int64_t from, int64_t count)
+{
+    uint32_t *integers = sums;
+    float *floats = sums;
+
+    if (type == WEFT_I8) {
+        for (int64_t x = 0; x < count; x++)
+            integers[to + x] += integers[from + x];
+        return;
+    }
+    for (int64_t x = 0; x < count; x++)
+        floats[to + x] += floats[from + x];
 }
 
 static void add_blocks(void *argument, int member)
@@ -340,17 +364,15 @@ static void add_blocks(void *argument, int member)
     if (cols <= 0)
         return;
     for (int64_t i = 0; i < tile->m; i++) {
-        for (int64_t b = 1; b < s->blocks; b++) {
-            int64_t to = i * tile->n + j, from = to + b * tile->m * tile->n;
+        int64_t to = i * tile->n + j;
 
-            for (int64_t x = 0; x < cols; x++)
-                s->sums[to + x] += s->sums[from + x];
-        }
+        for (int64_t b = 1; b < s->blocks; b++)
+            add_sums(tile->bind->kernel->type, s->sums, to, to + b * tile->m * tile->n, cols);
     }
     weft_gemm_tile part = tile_at(tile, 0, j, tile->m, cols);
 
     part.k = 0;
-    part.acc = s->sums + j;
+    part.acc = (const char *)s->sums + j * SUM_BYTES;
     part.acc_ld = tile->n;
     weft_gemm_run_tile(&part, s->workspace + (size_t)member * s->workspace_bytes);
 }
@@ -365,7 +387,7 @@ static void run_by_blocks(const weft_gemm_tile *tile, int64_t block, weft_pool *
                    .blocks = blocks,
                    .whole = blocks / members * members,
                    .cols = weft_round_up(weft_divide_up(tile->n, members), tile->bind->kernel->nr),
-                   .sums = (float *)(workspace + (size_t)members * workspace_bytes),
+                   .sums = workspace + (size_t)members * workspace_bytes,
                    .workspace = workspace,
                    .workspace_bytes = workspace_bytes};
 
