@@ -202,6 +202,7 @@ static void test_rounded_results(const weft_core *core, weft_dtype dtype, int64_
     for (int64_t i = 0; i < m * COLS; i++)
         acc[i] = (float)(check_random(&seed) % 65536) / 16384;
     weft_element_set(dtype, a, (size_t)k, NAN);
+    a[10 * k] = 0x7fff; /* a NaN of all bits */
     weft_element_set(dtype, a, (size_t)(2 * k), INFINITY);
     weft_element_set(dtype, b, 3, -INFINITY);
     acc[5 * COLS + 7] = -NAN;

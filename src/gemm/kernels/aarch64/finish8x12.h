@@ -60,20 +60,17 @@ static inline void fetch_ahead(const weft_panels *panels, const weft_places *pla
 #define PUT_F16_TWICE(r0, r1, r2) NARROW("fcvtn", r0, r1, r2) STORE_HALVES_TWICE(r0, r2)
 
 /*
- * bf16 without BFCVTN: a half more, and one more if the last bit that stays is set, then the upper halves; a NaN is made
- * quiet instead. After ROUNDING, with v3 and v4 free.
+ * bf16 without BFCVTN: a half more, and one more if the last bit that stays is set, then the upper halves. A NaN has an
+ * empty lower half, since it comes from operands of 16 bits or is the core's own: it stays one. After ROUNDING, with v3 to
+ * v5 free.
  */
 #define ROUNDING "movi v6.4s, #1, lsl #16\n movi v7.4s, #0x7f, msl #8\n"
-#define ROUND(r) \
-    "cmtst v3.4s, v" #r ".4s, v6.4s\n" \
-    "sub v3.4s, v" #r ".4s, v3.4s\n" \
-    "fcmeq v4.4s, v" #r ".4s, v" #r ".4s\n" \
-    "add v3.4s, v3.4s, v7.4s\n" \
-    "orr v" #r ".4s, #0x40, lsl #16\n" \
-    "bit v" #r ".16b, v3.16b, v4.16b\n"
+#define HALF_OF(r, t) "cmtst v" #t ".4s, v" #r ".4s, v6.4s\n sub v" #t ".4s, v7.4s, v" #t ".4s\n"
 #define ROUND_ROW(r0, r1, r2) \
-    ROUND(r0) ROUND(r1) ROUND(r2) \
-    "uzp2 v" #r0 ".8h, v" #r0 ".8h, v" #r1 ".8h\n uzp2 v" #r2 ".8h, v" #r2 ".8h, v" #r2 ".8h\n"
+    HALF_OF(r0, 3) HALF_OF(r1, 4) HALF_OF(r2, 5) \
+    "addhn v" #r0 ".4h, v" #r0 ".4s, v3.4s\n" \
+    "addhn2 v" #r0 ".8h, v" #r1 ".4s, v4.4s\n" \
+    "addhn v" #r2 ".4h, v" #r2 ".4s, v5.4s\n"
 #define PUT_ROUNDED(r0, r1, r2) ROUND_ROW(r0, r1, r2) STORE_HALVES(r0, r2)
 #define PUT_ROUNDED_TWICE(r0, r1, r2) ROUND_ROW(r0, r1, r2) STORE_HALVES_TWICE(r0, r2)
 
