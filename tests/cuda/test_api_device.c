@@ -417,7 +417,7 @@ static void values_of(int world)
 static void sizes_of(int world)
 {
     sizes_run threads = {
-        .sizes = 150, .at_once = 10, .quiet = 150, .step = 3, .side = 512, .shown = world == 4};
+        .sizes = 150, .at_once = 10, .quiet = 150, .step = 1, .side = 128, .shown = world == 4};
 
     ranks_run(world, sizes_rank, &threads);
 }
@@ -434,7 +434,7 @@ static void sizes_process(int rank, void *argument)
 
 static void sizes_processes_of(int world)
 {
-    sizes_run run = {.sizes = 24, .at_once = 8, .step = 5, .side = 512, .shown = true};
+    sizes_run run = {.sizes = 24, .at_once = 8, .step = 5, .side = 256, .shown = true};
 
     procs_run(world, sizes_process, &run);
 }
