@@ -6,10 +6,9 @@
  * caller needs; docs/contract.md has the rest of what calls promise. Every function that can fail returns a
  * weft_status, and weft_error says what went wrong. The library never exits, aborts or prints.
  *
- * Structs that callers make begin with `size`, which is their sizeof; the functions that fill one with
- * defaults set it, of the others (weft_moe_input, _view, _expert, _stats, weft_signal_pad) the caller. They
- * only grow, at their end, where zero is the default. Frozen since 0.2: functions, the place and type of
- * every field, the values of enumerators (docs/architecture.md, Versions).
+ * Structs that callers make begin with `size`, their sizeof; functions that fill one with defaults set it, of
+ * the others (weft_moe_input, _view, _expert, _stats, weft_signal_pad) the caller. They only grow, at their
+ * end, where zero is the default. Frozen since 0.2: functions, fields, enumerators (docs/architecture.md).
  */
 #ifndef WEFT_WEFT_H
 #define WEFT_WEFT_H

@@ -141,8 +141,9 @@ weft_status weft_cuda_agree(weft_group *group, weft_sync_kind kind, weft_status 
 /* The same; `*most` becomes the largest that a rank had there. */
 weft_status weft_cuda_agree_most(weft_group *group, weft_sync_kind kind, weft_status mine, size_t *most);
 
-/* The backend's calls (run/backend.h): group.c, plan.c, bind.c. `attach` leaves it to the table to take the
- * group over; `apart`, on all ranks: GPUs cannot address one another, and nothing was attached (nodes.h). */
+/* The backend's calls (run/backend.h): group.c, plan.c, operands.c, bind.c. `attach` leaves it to the table
+ * to take the group over; `apart`, on all ranks: GPUs cannot address one another, and nothing was attached
+ * (nodes.h). */
 weft_status weft_cuda_attach(weft_group *group, int device, bool *apart);
 void weft_cuda_detach(weft_group *group);
 weft_status weft_cuda_release(weft_group *group, void *pointer);

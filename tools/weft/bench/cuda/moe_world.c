@@ -178,22 +178,43 @@ static int capture(gpu_experts *b, int rank, const moe_traffic *bytes)
                                              "a graph of rounds", &b->error));
 }
 
-/* Nanoseconds that rounds have taken so far, the mean of the ranks that run. */
-static int read_totals(gpu_experts *b, int running, double totals[2])
+/* What a rank's rounds have come to: nanoseconds of dispatch and of combine, and whether it gave up. */
+typedef struct progress {
+    double ns[2];
+    bool lost;
+} progress;
+
+static int read_progress(gpu_experts *b, const gpu_rank *r, progress *p)
 {
-    bool fused = b->rung == LADDER_FUSED;
+    weft_cuda_moe_state state;
+    weft_cuda_control control;
+    ladder_state steps;
 
-    totals[0] = totals[1] = 0;
-    for (int i = 0; i < running; i++) {
-        const gpu_rank *r = &b->ranks[i];
-        weft_cuda_moe_state state;
-        ladder_state steps;
-
-        if (fused ? moe_ranks_read(b, &state, r->lane.state, sizeof(state))
-                  : moe_ranks_read(b, &steps, r->steps.state, sizeof(steps)))
+    if (b->rung != LADDER_FUSED) {
+        if (moe_ranks_read(b, &steps, r->steps.state, sizeof(steps)))
             return 1;
-        totals[0] += (double)(fused ? state.dispatch_ns : steps.total_ns[0]) / running;
-        totals[1] += (double)(fused ? state.combine_ns : steps.total_ns[1]) / running;
+        *p = (progress){{(double)steps.total_ns[0], (double)steps.total_ns[1]}, steps.lost};
+        return 0;
+    }
+    if (moe_ranks_read(b, &state, r->lane.state, sizeof(state)) ||
+        moe_ranks_read(b, &control, r->lane.control, sizeof(control)))
+        return 1;
+    *p = (progress){{(double)state.dispatch_ns, (double)state.combine_ns}, control.abort};
+    return 0;
+}
+
+/* Of the first ranks together: the mean time, and whether any gave up. */
+static int read_all(gpu_experts *b, int ranks, progress *all)
+{
+    *all = (progress){0};
+    for (int i = 0; i < ranks; i++) {
+        progress p;
+
+        if (read_progress(b, &b->ranks[i], &p))
+            return 1;
+        all->ns[0] += p.ns[0] / ranks;
+        all->ns[1] += p.ns[1] / ranks;
+        all->lost |= p.lost;
     }
     return 0;
 }
@@ -202,12 +223,13 @@ static int read_totals(gpu_experts *b, int running, double totals[2])
 static int replay(gpu_experts *b, int running, report_stats *dispatch, report_stats *combine,
                   report_stats *total)
 {
-    double samples[3][GRAPHS], before[2], after[2];
+    double samples[3][GRAPHS];
+    progress before, after;
 
     for (int n = -2; n < b->graphs; n++) {
         float ms = 0;
 
-        if (read_totals(b, running, before))
+        if (read_all(b, running, &before))
             return 1;
         TRY(cuEventRecord(b->begin, b->ranks[0].stream));
         for (int i = 0; i < running; i++)
@@ -216,35 +238,17 @@ static int replay(gpu_experts *b, int running, report_stats *dispatch, report_st
         for (int i = 0; i < running; i++)
             TRY(cuStreamSynchronize(b->ranks[i].stream));
         TRY(cuEventElapsedTime(&ms, b->begin, b->end));
-        if (read_totals(b, running, after))
+        if (read_all(b, running, &after))
             return 1;
         if (n < 0)
             continue;
-        samples[0][n] = (after[0] - before[0]) / ROUNDS * 1e-3;
-        samples[1][n] = (after[1] - before[1]) / ROUNDS * 1e-3;
+        samples[0][n] = (after.ns[0] - before.ns[0]) / ROUNDS * 1e-3;
+        samples[1][n] = (after.ns[1] - before.ns[1]) / ROUNDS * 1e-3;
         samples[2][n] = (double)ms * 1e3 / ROUNDS;
     }
     *dispatch = report_summarise(samples[0], b->graphs);
     *combine = report_summarise(samples[1], b->graphs);
     *total = report_summarise(samples[2], b->graphs);
-    return 0;
-}
-
-/* Whether a rank gave up. */
-static int check_controls(gpu_experts *b, bool *ok)
-{
-    bool fused = b->rung == LADDER_FUSED;
-
-    for (int i = 0; i < b->world; i++) {
-        const gpu_rank *r = &b->ranks[i];
-        weft_cuda_control control;
-        ladder_state steps;
-
-        if (fused ? moe_ranks_read(b, &control, r->lane.control, sizeof(control))
-                  : moe_ranks_read(b, &steps, r->steps.state, sizeof(steps)))
-            return 1;
-        *ok &= !(fused ? control.abort : steps.lost);
-    }
     return 0;
 }
 
@@ -272,6 +276,7 @@ static int bench_shape(gpu_experts *b)
     report_stats dispatch = {0}, combine = {0}, total = {0};
     uint64_t began[2] = {2, 2}; /* rounds of all ranks */
     moe_traffic bytes;
+    progress ended;
     bool ok = true;
 
     b->row_bytes = b->shape.hidden * (int64_t)weft_dtype_size(b->dtype);
@@ -288,9 +293,9 @@ static int bench_shape(gpu_experts *b)
         if (!status)
             status = replay(b, running, &dispatch, &combine, &total);
         if (!status)
-            status = check(b, &ok) || check_controls(b, &ok);
+            status = check(b, &ok) || read_all(b, b->world, &ended);
         if (!status)
-            print_row(b, &bytes, dispatch, combine, total, ok);
+            print_row(b, &bytes, dispatch, combine, total, ok && !ended.lost);
     }
     moe_ranks_free(b);
     free(b->owner);
