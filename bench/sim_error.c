@@ -1,19 +1,23 @@
 /*
  * How far the simulator is off on this machine: every collective from 4 KiB to 16 MiB, and the four products
- * over the Llama 3 shapes, measured (median) and predicted from the machine's description in the same
- * minutes.
+ * over the Llama 3 shapes or over shapes drawn at random, measured (median) and predicted from the machine's
+ * description in the same minutes. bench/predict.sh asks for all of them.
  *
  *     weft calibrate --output here.machine
  *     WEFT_MACHINE=here.machine sim_error collectives|products [RANKS [DTYPE [SCALE [QUANTILE]]]]
+ *     WEFT_MACHINE=here.machine sim_error random [RANKS [DTYPE [SEED [QUANTILE]]]]
  *
  * QUANTILE, of the measured times of products, is 0.5 unless given: on a machine that others use at the same
- * time a low one says what the product takes when it is not interrupted. What was measured while somebody
- * else used the cores, as the other thread of one may, is measured again, eight times at most, and does not
- * count then. Ranks are threads. Inputs are written anew and outputs overwritten before every run.
+ * time a low one says what the product takes when it is not interrupted. Random shapes have 1 to 4096 rows,
+ * of any number. With fewer ranks than cores each has the threads that it would have anywhere. What was
+ * measured while somebody else used the cores, as the other thread of one may, is measured again, eight times
+ * at most, and does not count then. Ranks are threads. Inputs are written anew and outputs overwritten before
+ * every run.
  */
 #include "calibrate/calibrate.h"
 #include "cli/sets.h"
 
+#include "core/cpu.h"
 #include "core/dtype.h"
 #include "sim/sim.h"
 
@@ -21,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 16, MOST_ERRORS = 512, PASSES = 8 };
+enum { MOST_RANKS = 16, MOST_ERRORS = 512, PASSES = 8, SHAPES = 12 };
 
 typedef struct trial {
     int ranks;
@@ -105,6 +109,7 @@ static double measured_us(trial *t, double seconds, double quantile)
                          .prepare = fill,
                          .work = run,
                          .workers = t->ranks,
+                         .loose = t->ranks < weft_cpu_count(),
                          .seconds = seconds,
                          .quantile = quantile};
     double us = NAN;
@@ -223,6 +228,43 @@ static void products(int ranks, weft_dtype dtype, double scale, double quantile)
     }
 }
 
+/* Between two sizes, those of every magnitude equally likely; the same for the same seed and number. */
+static int64_t pick(uint64_t seed, int number, int64_t least, int64_t most)
+{
+    uint64_t x = (seed << 32) + (uint64_t)number * 0x9e3779b97f4a7c15u; /* splitmix64 */
+
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    x ^= x >> 31;
+    return (int64_t)((double)least *
+                     pow((double)most / (double)least, (double)(x >> 11) / (double)(1ULL << 53)));
+}
+
+static void random_products(int ranks, weft_dtype dtype, uint64_t seed, double quantile)
+{
+    const double most_flops = 2e9; /* so that no row takes long */
+    char what[64];
+
+    for (int op = WEFT_OP_AG_GEMM, number = 0; op <= WEFT_OP_GEMM_AS; op++)
+        for (int s = 0; s < SHAPES; s++, number += 8) {
+            weft_problem problem;
+            int tries = 0;
+
+            weft_problem_init(&problem, (weft_op)op);
+            problem.dtype = problem.d_dtype = dtype;
+            do {
+                problem.m = pick(seed + (uint64_t)tries, number, 1, 4096);
+                problem.n = pick(seed + (uint64_t)tries, number + 1, 64, 4096);
+                problem.k = pick(seed + (uint64_t)tries, number + 2, 64, 4096);
+                tries += 1000;
+            } while (2.0 * (double)problem.m * (double)problem.n * (double)problem.k > most_flops);
+            snprintf(what, sizeof(what), "%lld %lld %lld", (long long)problem.m, (long long)problem.n,
+                     (long long)problem.k);
+            problem.schedule = s % 2 ? WEFT_SCHEDULE_AUTO : WEFT_SCHEDULE_UNFUSED;
+            compare(problem, ranks, what, 0.1, quantile);
+        }
+}
+
 static int by_size(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -237,8 +279,9 @@ int main(int argc, char **argv)
     weft_error_text error = {0};
 
     if (argc < 2 || ranks < 1 || ranks > MOST_RANKS || (argc > 3 && weft_dtype_parse(argv[3], &dtype)) ||
-        (strcmp(argv[1], "collectives") && strcmp(argv[1], "products"))) {
-        fprintf(stderr, "usage: sim_error collectives|products [RANKS [DTYPE [SCALE [QUANTILE]]]]\n");
+        (strcmp(argv[1], "collectives") && strcmp(argv[1], "products") && strcmp(argv[1], "random"))) {
+        fprintf(stderr, "usage: sim_error collectives|products [RANKS [DTYPE [SCALE [QUANTILE]]]]\n"
+                        "       sim_error random [RANKS [DTYPE [SEED [QUANTILE]]]]\n");
         return 2;
     }
     if (weft_machine_find(NULL, &machine, &error)) {
@@ -252,6 +295,9 @@ int main(int argc, char **argv)
         last_pass = pass == PASSES - 1;
         if (strcmp(argv[1], "collectives") == 0)
             collectives(ranks, dtype);
+        else if (strcmp(argv[1], "random") == 0)
+            random_products(ranks, dtype, argc > 4 ? strtoull(argv[4], NULL, 10) : 1,
+                            argc > 5 ? atof(argv[5]) : 0.5);
         else
             products(ranks, dtype, argc > 4 ? atof(argv[4]) : 16, argc > 5 ? atof(argv[5]) : 0.5);
         if (calibrate_company_kept().misled) { /* rows were taken for undisturbed that were not */

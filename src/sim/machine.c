@@ -78,9 +78,12 @@ static const key_row keys[] = {
     {"acc_gbs", FORM_DTYPE_REAL, AT(acc_gbs), 0},
     {"twice_gbs", FORM_DTYPE_REAL, AT(twice_gbs), 0},
     {"stream_gbs", FORM_DTYPE_REAL, AT(stream_gbs), 0},
+    {"place_gbs", FORM_DTYPE_REAL, AT(place_gbs), 0},
     {"finish_ns", FORM_DTYPE_REAL, AT(finish_ns), 0},
     {"gflops_few", FORM_DTYPE_REAL, AT(gflops_few), 0},
+    {"gflops_long", FORM_DTYPE_REAL, AT(gflops_long), 0},
     {"epilogue_ns", FORM_DTYPE_REAL, AT(epilogue_ns), 0},
+    {"round_ns", FORM_DTYPE_REAL, AT(round_ns), 0},
     {"load_b_gbs", FORM_DTYPE_REAL, AT(load_b_gbs), 0},
     {"cache_bytes", FORM_REAL, AT(cache_bytes), 0},
     {"shared_gbs", FORM_DTYPE_REAL, AT(shared_gbs), 0},
@@ -90,6 +93,7 @@ static const key_row keys[] = {
     {"copy_push", FORM_CURVE, AT(copy_push), 0},
     {"reduce", FORM_DTYPE_CURVE, AT(reduce), 0},
     {"reduce_shared", FORM_CURVE, AT(reduce_shared), 0},
+    {"reduce_push", FORM_CURVE, AT(reduce_push), 0},
 };
 
 static weft_status find_builtin(const char *name, const char **text, weft_error_text *error);
@@ -315,9 +319,9 @@ static weft_status check_complete(const weft_machine *machine, const char *where
 static void complete_fp8(weft_machine *m)
 {
     for (weft_dtype dtype = WEFT_FP8_E4M3; dtype <= WEFT_FP8_E5M2; dtype++) {
-        double *rates[] = {m->gflops,      m->pack_a_gbs, m->pack_b_gbs, m->acc_gbs,
-                           m->twice_gbs,   m->stream_gbs, m->finish_ns,  m->gflops_few,
-                           m->epilogue_ns, m->load_b_gbs, m->shared_gbs};
+        double *rates[] = {m->gflops,     m->pack_a_gbs, m->pack_b_gbs, m->acc_gbs,     m->twice_gbs,
+                           m->stream_gbs, m->finish_ns,  m->gflops_few, m->gflops_long, m->epilogue_ns,
+                           m->round_ns,   m->place_gbs,  m->load_b_gbs, m->shared_gbs};
 
         for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
             if (rates[i][dtype] <= 0)

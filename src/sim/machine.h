@@ -22,6 +22,8 @@ enum {
     WEFT_MACHINE_DTYPES = WEFT_FP8_E5M2 + 1,
     WEFT_CURVE_POINTS = 16,
     WEFT_MACHINE_MOST = 65536, /* of anything that is counted, and of a tile's extents */
+    WEFT_MACHINE_SHORT_K = 512,
+    WEFT_MACHINE_LONG_K = 4096,
 };
 
 typedef enum weft_machine_kind { WEFT_MACHINE_GPU, WEFT_MACHINE_CPU } weft_machine_kind;
@@ -85,11 +87,17 @@ typedef struct weft_machine {
     double twice_gbs[WEFT_MACHINE_DTYPES];   /* results a product stores to one more place, likewise; 0 = as
                                                 copy_push */
     double stream_gbs[WEFT_MACHINE_DTYPES];  /* reading a packed B once, for products of few rows */
+    double place_gbs[WEFT_MACHINE_DTYPES];   /* a B of up to WEFT_GEMM_PLACE_ROWS rows where it lies, in a
+                                                cache or not; 0 = as stream_gbs */
     double finish_ns[WEFT_MACHINE_DTYPES];   /* each element of a result of this type: epilogue, conversion,
                                                 store */
     double gflops_few[WEFT_MACHINE_DTYPES];  /* of up to WEFT_GEMM_STREAM_ROWS rows; 0 = as gflops */
+    double gflops_long[WEFT_MACHINE_DTYPES]; /* of more rows and a k of WEFT_MACHINE_LONG_K, a share of the
+                                                way there from WEFT_MACHINE_SHORT_K on; 0 = as gflops */
     double epilogue_ns[WEFT_MACHINE_DTYPES]; /* as finish_ns where sums wait for it in memory, as those of few
                                                 rows do; 0 = as finish_ns */
+    double round_ns[WEFT_MACHINE_DTYPES];    /* each sum that a REDUCE rounds to this type, beside adding; 0 =
+                                                as epilogue_ns */
     double load_b_gbs[WEFT_MACHINE_DTYPES];  /* a packed B that no cache has, by what a product of many rows
                                                 takes longer; 0 = it comes beside the arithmetic */
     double shared_gbs[WEFT_MACHINE_DTYPES]; /* results a product stores to lines that a peer has read, by what
@@ -99,6 +107,8 @@ typedef struct weft_machine {
     weft_curve copy_own, copy_pull, copy_push; /* bytes copied: within a rank, from a peer, to a peer */
     weft_curve reduce[WEFT_MACHINE_DTYPES];    /* bytes of all sources, where every rank adds its own slice */
     weft_curve reduce_shared;                  /* at most this, where every rank reads all of every source */
+    weft_curve reduce_push; /* results of a sum stored to one more place, a peer's, by what adding takes
+                               longer; none = twice as fast as copy_push */
 } weft_machine;
 
 /* Reads a description; `where` names it in messages ("machines/x.machine"). */

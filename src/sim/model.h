@@ -94,7 +94,8 @@ typedef struct model_products {
     double idle; /* gpu, where a library makes the product: units that each tile may have along k; else 1 */
     double set;  /* cpu: bytes of its rank's operands, of source and result in the mean, as curves count */
     uint64_t shared; /* cpu: operands that peers read, by number; */
-    double share;    /* of what products store there, what they read */
+    double share;    /* of what products store there, what they read; */
+    uint64_t filled; /* operands that peers write */
 } model_products;
 
 /* Units of a GPU that a compute lane stands for. */

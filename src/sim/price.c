@@ -9,8 +9,9 @@
  *        lane is a core: packing A (and B where it is not packed yet) and writing the result are added to
  *        the arithmetic, which overlaps with nothing on a core; streaming a packed B that exceeds the
  *        arithmetic is the bound for few rows. Few rows leave their sums for an epilogue, which many rows
- *        have in registers; a B that no cache has is waited for where the arithmetic is too fast to hide
- *        it; and lines that a peer has read are asked back before they are written.
+ *        have in registers; a long k fills the caches with more of A and B, at a lower rate; a B that no
+ *        cache has is waited for where the arithmetic is too fast to hide it; and lines that a peer has read
+ *        are asked back before they are written.
  * COPY   Bytes over the rate. On a GPU the bytes of a peer are a transfer over links.
  * REDUCE Bytes of all sources over the rate of adding.
  * ENTER  On a GPU, of a collective, `enter_us`: that lanes of a kernel meet to enter and to be done.
@@ -97,13 +98,13 @@ static double padded(int64_t value, int64_t step)
     return (double)weft_round_up(value, step);
 }
 
-static bool is_shared(const model_products *products, uint32_t operand)
+static bool has(uint64_t operands, uint32_t operand)
 {
-    return operand < 64 && products->shared >> operand & 1;
+    return operand < 64 && operands >> operand & 1;
 }
 
-/* How much memory a CPU's rank works in, and what of it peers read: ranks do alike, so what this one reads of
- * them they read of it. */
+/* How much memory a CPU's rank works in, and what of it peers read and write: ranks do alike, so what this
+ * one reads of them they read of it. */
 static void count_operands(const weft_plan_part *part, model_products *products)
 {
     double read = 0, stored = 0;
@@ -117,16 +118,19 @@ static void count_operands(const weft_plan_part *part, model_products *products)
         const weft_task *task = &part->tasks[i];
         const weft_region *regions = weft_task_regions(part, task);
 
-        for (uint32_t r = task->destinations; r < task->region_count; r++)
-            if (regions[r].rank != part->rank && regions[r].operand < 64) {
-                products->shared |= (uint64_t)1 << regions[r].operand;
-                read += region_bytes(part, &regions[r]);
-            }
+        for (uint32_t r = 0; r < task->region_count; r++) {
+            uint64_t operand = regions[r].operand < 64 ? (uint64_t)1 << regions[r].operand : 0;
+
+            if (regions[r].rank == part->rank || !operand)
+                continue;
+            *(r < task->destinations ? &products->filled : &products->shared) |= operand;
+            read += r < task->destinations ? 0 : region_bytes(part, &regions[r]);
+        }
     }
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_region *d = weft_task_regions(part, &part->tasks[i]);
 
-        if (part->tasks[i].kind == WEFT_TASK_GEMM && is_shared(products, d->operand))
+        if (part->tasks[i].kind == WEFT_TASK_GEMM && has(products->shared, d->operand))
             stored += region_bytes(part, d);
     }
     products->share = fmin(1, read / fmax(1, stored));
@@ -250,19 +254,50 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
     return fmax(compute, memory);
 }
 
-/* Finishing a tile of results on a core: epilogue, conversion and stores, or the memory they go to. `wait`:
- * the sums have been in memory. */
-static double cpu_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d, bool wait)
+/* Finishing a tile of results on a core, so many nanoseconds for each: epilogue, conversion and stores; or
+ * the memory they go to. */
+static double cpu_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d, double each)
 {
-    const weft_machine *machine = m->machine;
-    weft_dtype dtype = part->operands[d->operand].dtype;
-    double elements = (double)d->rows * (double)d->cols, bytes = region_bytes(part, d);
-    double store =
-        bytes / weft_curve_rate(&machine->copy_own, instance_bytes(part, d->operand, d->rank), m->all);
-    double each =
-        wait && machine->epilogue_ns[dtype] > 0 ? machine->epilogue_ns[dtype] : machine->finish_ns[dtype];
+    double store = region_bytes(part, d) /
+                   weft_curve_rate(&m->machine->copy_own, instance_bytes(part, d->operand, d->rank), m->all);
 
-    return fmax(elements * each, store);
+    return fmax((double)d->rows * (double)d->cols * each, store);
+}
+
+/* Of a product: in registers, or after its sums have waited in memory. */
+static double cpu_product_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d,
+                                    bool wait)
+{
+    weft_dtype dtype = part->operands[d->operand].dtype;
+    double waiting = m->machine->epilogue_ns[dtype];
+
+    return cpu_finish_ns(m, part, d, wait && waiting > 0 ? waiting : m->machine->finish_ns[dtype]);
+}
+
+/* Of a sum: rounded as it is added up, or by the epilogue of a product of no k, as all of int8 are. */
+static double cpu_sum_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d,
+                                weft_dtype sum)
+{
+    weft_dtype dtype = part->operands[d->operand].dtype;
+    double rounding = m->machine->round_ns[dtype];
+
+    if (dtype != sum && rounding > 0 && (dtype == WEFT_I8 || weft_problem_only_rounds(&part->problem)))
+        return cpu_finish_ns(m, part, d, rounding);
+    return cpu_product_finish_ns(m, part, d, dtype != sum);
+}
+
+/* Of a core, for so many rows over such a k. */
+static double cpu_gflops(const weft_machine *machine, weft_dtype dtype, int64_t rows, int64_t k)
+{
+    double rate = machine->gflops[dtype], slow = machine->gflops_long[dtype], share;
+
+    if (rows <= WEFT_GEMM_STREAM_ROWS)
+        return machine->gflops_few[dtype] > 0 ? machine->gflops_few[dtype] : rate;
+    if (slow <= 0 || k <= WEFT_MACHINE_SHORT_K)
+        return rate;
+    share = fmin(1, log2((double)k / WEFT_MACHINE_SHORT_K) /
+                        log2((double)WEFT_MACHINE_LONG_K / WEFT_MACHINE_SHORT_K));
+    return 1 / ((1 - share) / rate + share / slow);
 }
 
 /* Whether the sums of a product that leaves them in D go there by an epilogue of their own. */
@@ -280,6 +315,16 @@ static bool b_stays(const model *m, const weft_plan_part *part, const model_prod
                                                               : products->set;
 
     return 2 * bytes <= m->machine->cache_bytes;
+}
+
+/* Reading a byte of B once: where it lies as fast as the kernels for that are. */
+static double cpu_stream_b_ns(const model *m, const weft_plan_part *part, const model_products *products,
+                              uint32_t operand, weft_dtype dtype)
+{
+    double place = part->operands[operand].packed ? 0 : m->machine->place_gbs[dtype];
+    double from_memory = b_stays(m, part, products, operand) ? 0 : 1 / m->machine->stream_gbs[dtype];
+
+    return place > 0 ? fmax(1 / place, from_memory) : from_memory;
 }
 
 /* Laying out B: as fast as a core can, and as B and what it becomes come and go. */
@@ -316,18 +361,16 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     weft_task_roles roles = weft_task_roles_of(task);
     const weft_region *d = weft_task_regions(part, task), *a = &d[roles.a], *b = &d[roles.b];
     weft_dtype dtype = part->operands[a->operand].dtype;
-    bool few = a->rows <= WEFT_GEMM_STREAM_ROWS && machine->gflops_few[dtype] > 0;
-    double gflops = few ? machine->gflops_few[dtype] : machine->gflops[dtype];
+    double gflops = cpu_gflops(machine, dtype, a->rows, a->cols);
     int64_t cols = b->cols * weft_operand_width(&part->operands[b->operand]);
     double b_bytes = region_bytes(part, b), element = (double)weft_dtype_size(dtype);
     weft_gemm_steps steps = {.mr = (int)step_of(machine->type_step_m, machine->step_m, dtype),
                              .nr = (int)step_of(machine->type_step_n, machine->step_n, dtype),
                              .k_step = (int)step_of(machine->type_step_k, machine->step_k, dtype)};
-    weft_gemm_rates rates = {
-        .multiply = 2 / gflops,
-        .pack_a = element / machine->pack_a_gbs[dtype],
-        .pack_b = element / cpu_pack_b_gbs(m, products, dtype),
-        .stream_b = b_stays(m, part, products, b->operand) ? 0 : element / machine->stream_gbs[dtype]};
+    weft_gemm_rates rates = {.multiply = 2 / gflops,
+                             .pack_a = element / machine->pack_a_gbs[dtype],
+                             .pack_b = element / cpu_pack_b_gbs(m, products, dtype),
+                             .stream_b = element * cpu_stream_b_ns(m, part, products, b->operand, dtype)};
     weft_gemm_cost cost = weft_gemm_cost_of(
         &rates, &steps, a->rows, cols, a->cols,
         weft_gemm_b_of(a->rows, steps.mr, part->operands[b->operand].packed, has_b(part, task, b), b_bytes));
@@ -353,10 +396,11 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
             (machine->twice_gbs[dtype] > 0
                  ? machine->twice_gbs[dtype]
                  : weft_curve_rate(&machine->copy_push, instance_bytes(part, d->operand, d->rank), m->all));
-    if (machine->shared_gbs[dtype] > 0 && (d->rank != part->rank || is_shared(products, d->operand)))
+    if (machine->shared_gbs[dtype] > 0 && (d->rank != part->rank || has(products->shared, d->operand)))
         move += region_bytes(part, d) * (d->rank != part->rank ? 1 : products->share) /
                 machine->shared_gbs[dtype];
-    return fmax(cost.arithmetic, cost.stream) + move + cpu_finish_ns(m, part, d, sums_wait(part, dtype, d));
+    return fmax(cost.arithmetic, cost.stream) + move +
+           cpu_product_finish_ns(m, part, d, sums_wait(part, dtype, d));
 }
 
 static bool same_place(const weft_region *one, const weft_region *other)
@@ -450,10 +494,12 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
     const weft_machine *machine = m->machine;
     const weft_region *regions = weft_task_regions(part, task), *source = weft_task_inputs(part, task);
     weft_dtype dtype = part->operands[source->operand].dtype;
-    double set = working_set(part, task), bytes = from.local + from.remote, rate;
+    double set = working_set(part, task), bytes = from.local + from.remote, rate, further;
 
     if (task->kind == WEFT_TASK_COPY) {
-        const weft_curve *curve = from.remote > 0 ? &machine->copy_pull
+        /* What a peer has just written here comes from its cache as what lies there. */
+        bool theirs = from.remote > 0 || has(products->filled, source->operand);
+        const weft_curve *curve = theirs          ? &machine->copy_pull
                                   : to.remote > 0 ? &machine->copy_push
                                                   : &machine->copy_own;
 
@@ -469,10 +515,11 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
     if (part->problem.schedule == WEFT_SCHEDULE_ONE_SHOT && from.remote > 0)
         rate = fmin(rate, weft_curve_rate(&machine->reduce_shared, set, m->all));
     if (task->flags & WEFT_TASK_EPILOGUE)
-        bytes += rate * cpu_finish_ns(m, part, regions, part->operands[regions->operand].dtype != dtype);
-    /* Stores to further destinations ride along with the loads: about half of a copy. */
-    return bytes / rate + 0.5 * (task->destinations - 1) * region_bytes(part, regions) /
-                              weft_curve_rate(&machine->copy_push, set, m->all);
+        bytes += rate * cpu_sum_finish_ns(m, part, regions, dtype);
+    /* Stores to further destinations ride along with the loads: about half of a copy, where nobody says. */
+    further = machine->reduce_push.count ? weft_curve_rate(&machine->reduce_push, set, m->all)
+                                         : 2 * weft_curve_rate(&machine->copy_push, set, m->all);
+    return bytes / rate + (task->destinations - 1) * region_bytes(part, regions) / further;
 }
 
 static void price_move(model *m, const weft_plan_part *part, const weft_task *task,

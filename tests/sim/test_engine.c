@@ -250,6 +250,55 @@ static void results_given(weft_builder *b, uint32_t x)
                block(x, b->rank, 700, 10, 100));
 }
 
+/* 2 million multiply-adds over a k of 1024. */
+static void long_k(weft_builder *b, uint32_t x)
+{
+    product_of(b, block(x, b->rank, 0, 100, 10), block(x, b->rank, 500, 100, 1024),
+               block(x, b->rank, 3000, 1024, 10));
+}
+
+/* By a B of 10 x 100, 4000 bytes, where it lies. */
+static void rows_in_place(weft_builder *b, uint32_t x)
+{
+    product_of(b, block(x, b->rank, 0, 4, 100), block(x, b->rank, 500, 4, 10),
+               block(x, b->rank, 700, 10, 100));
+}
+
+/* 1000 sums, rounded. */
+static void sum_rounded(weft_builder *b, uint32_t x)
+{
+    uint32_t y = add_operand(b, WEFT_BF16, 1000, 1, false);
+
+    weft_builder_task(b, weft_builder_lanes(b, WEFT_LANE_COMPUTE, 1), WEFT_TASK_REDUCE, WEFT_TASK_EPILOGUE);
+    weft_builder_to(b, block(y, b->rank, 0, 1000, 1));
+    weft_builder_from(b, block(x, b->rank, 0, 1000, 1));
+    weft_builder_from(b, block(x, b->rank ^ 1, 0, 1000, 1));
+    weft_builder_end(b);
+}
+
+/* 4000 bytes of sums, which the peer gets, too. */
+static void sum_for_both(weft_builder *b, uint32_t x)
+{
+    uint32_t y = add_operand(b, WEFT_F32, 2000, 1, false);
+
+    weft_builder_task(b, weft_builder_lanes(b, WEFT_LANE_COMPUTE, 1), WEFT_TASK_REDUCE, 0);
+    weft_builder_to(b, block(y, b->rank, 1000 * b->rank, 1000, 1));
+    weft_builder_to(b, block(y, b->rank ^ 1, 1000 * b->rank, 1000, 1));
+    weft_builder_from(b, block(x, 0, 0, 1000, 1));
+    weft_builder_from(b, block(x, 1, 0, 1000, 1));
+    weft_builder_end(b);
+}
+
+/* 4000 bytes to the peer's scratch memory, and those that it has sent here from there. */
+static void sent_and_taken(weft_builder *b, uint32_t x)
+{
+    uint32_t y = add_operand(b, WEFT_F32, 1000, 1, false);
+    int lane = weft_builder_lanes(b, WEFT_LANE_COPY, 1);
+
+    weft_builder_copy(b, lane, block(y, b->rank ^ 1, 0, 1000, 1), block(x, b->rank, 0, 1000, 1));
+    weft_builder_copy(b, lane, block(x, b->rank, 2000, 1000, 1), block(y, b->rank, 0, 1000, 1));
+}
+
 static void pull_a_row(weft_builder *b, uint32_t x)
 {
     weft_builder_copy(b, weft_builder_lanes(b, WEFT_LANE_COPY, 1), block(x, b->rank, 0, 1, 1000),
@@ -364,6 +413,19 @@ static void cpu_products(void)
     /* 5000 sums that wait in memory, 10 us to store; those of many rows are rounded in registers. */
     CHECK_ADDED("epilogue_ns bf16 4\n", 1, few_rows, 5 * 4 - 10);
     CHECK_ADDED("epilogue_ns bf16 4\n", 1, many_rows, 0);
+    /* A third of the way from a k of 512 to one of 4096. */
+    CHECK_ADDED("gflops_long f32 1\n", 1, long_k, 2048e3 * (1.0 / 3 * 0.5) / 1e3);
+    CHECK_ADDED("gflops_long f32 1\n", 1, packed_b, 0);
+    /* Four rows read B where it lies, for which there is a kernel where micro-tiles have as many. */
+    CHECK_ADDED("type_step_m f32 4\nplace_gbs f32 0.01\n", 1, rows_in_place, 4 / 0.01 - 4);
+    /* 1000 sums rounded beside adding, where that takes longer than to store them, 2 us. */
+    CHECK_ADDED("round_ns bf16 5\n", 2, sum_rounded, 5 - 2);
+    CHECK_ADDED("round_ns bf16 5\nepilogue_ns bf16 9\n", 2, sum_rounded, 5 - 2);
+    CHECK_ADDED("epilogue_ns bf16 9\n", 2, sum_rounded, 9 - 2);
+    /* The second place of a sum, else as half of a copy. */
+    CHECK_ADDED("reduce_push 1 0.1 0.1\n", 2, sum_for_both, 4 / 0.1 - 0.5 * 4 / 0.25);
+    /* What a peer has sent comes from its cache. */
+    CHECK_ADDED("copy_pull 2 0.1 0.1\n", 2, sent_and_taken, 4 / 0.1 - 4 / 0.25);
     /* A B that does not stay in the cache comes beside the arithmetic, unless it is waited for. */
     CHECK_ADDED("load_b_gbs f32 0.1\ncache_bytes 1e6\n", 1, packed_b, 40);
     CHECK_ADDED("load_b_gbs f32 0.1\ncache_bytes 1e12\n", 1, packed_b, 0);

@@ -16,6 +16,7 @@ typedef struct calibrate_job {
     void (*prepare)(void *arg, int rank, int iteration);
     void (*work)(void *arg, int rank);
     int workers;     /* ranks 0 .. workers-1 do the work; all prepare */
+    bool loose;      /* ranks are not pinned: they have threads of their own beside them */
     double seconds;  /* about how long to repeat it, where calibrate_pace is 1 */
     double quantile; /* of the times that is the answer; 0 = the lower quartile */
 } calibrate_job;

@@ -67,9 +67,12 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_type(file, "acc_gbs", m->acc_gbs);
     put_type(file, "twice_gbs", m->twice_gbs);
     put_type(file, "stream_gbs", m->stream_gbs);
+    put_type(file, "place_gbs", m->place_gbs);
     put_type(file, "finish_ns", m->finish_ns);
     put_type(file, "gflops_few", m->gflops_few);
+    put_type(file, "gflops_long", m->gflops_long);
     put_type(file, "epilogue_ns", m->epilogue_ns);
+    put_type(file, "round_ns", m->round_ns);
     put_type(file, "load_b_gbs", m->load_b_gbs);
     put_type(file, "shared_gbs", m->shared_gbs);
     fprintf(file, "cache_bytes %.0f # of a core, as the system says\n", m->cache_bytes);
@@ -93,6 +96,7 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_curve(file, "copy_pull", "", &m->copy_pull);
     put_curve(file, "copy_push", "", &m->copy_push);
     put_curve(file, "reduce_shared", "", &m->reduce_shared);
+    put_curve(file, "reduce_push", "", &m->reduce_push);
     for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
         put_curve(file, "reduce", weft_dtype_name((weft_dtype)type), &m->reduce[type]);
 }

@@ -12,19 +12,27 @@ static const int64_t sizes[] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20,
 
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), MOST_BATCH = 32, BATCH_BYTES = 64 << 10 };
 
-enum { ROUNDS = 3, PART_ROWS = 256, PART_BYTES = 1024 };
+enum { ROUNDS = 3, PART_ROWS = 256, PART_BYTES = 1024, ROUNDED_BYTES = 256 << 10 };
 
 /* Beyond it a repetition takes so long that one round has to do. */
 static const int64_t LONG_BYTES = 4 << 20;
 
 static const double SECONDS = 0.015; /* of a rate, in a round */
 
-typedef enum movement { COPY_OWN, COPY_PULL, COPY_PUSH, COPY_PARTS, REDUCE_SLICE, REDUCE_SHARED } movement;
+typedef enum movement {
+    COPY_OWN,
+    COPY_PULL,
+    COPY_PUSH,
+    COPY_PARTS,
+    REDUCE_SLICE,
+    REDUCE_PUSH,
+    REDUCE_SHARED
+} movement;
 
 /* Each rank's buffers: `batch` sources and results of `bytes` bytes, so that a short copy can be timed. */
 typedef struct memory_test {
     movement movement;
-    weft_dtype dtype;
+    weft_dtype dtype, to_dtype;
     int64_t bytes;
     int batch, cores;
     weft_group *groups[CALIBRATE_MOST_CORES];
@@ -80,13 +88,16 @@ static void move(void *arg, int rank)
 
         if (t->movement == REDUCE_SHARED) {
             weft_reduce_rows(t->dtype, WEFT_SUM, 1, elements, sources, 2, t->dtype, &result, 1);
-        } else if (t->movement == REDUCE_SLICE) {
+        } else if (t->movement == REDUCE_SLICE || t->movement == REDUCE_PUSH) {
             weft_span slice = weft_part(elements, t->cores, rank);
+            weft_view results[2] = {result, view(t->to[peer], at, elements)};
 
             for (int s = 0; s < 2; s++)
                 sources[s].data += (size_t)slice.begin * element;
-            result.data += (size_t)slice.begin * element;
-            weft_reduce_rows(t->dtype, WEFT_SUM, 1, slice.count, sources, 2, t->dtype, &result, 1);
+            for (int d = 0; d < 2; d++)
+                results[d].data += (size_t)slice.begin * element;
+            weft_reduce_rows(t->dtype, WEFT_SUM, 1, slice.count, sources, 2, t->to_dtype, results,
+                             t->movement == REDUCE_PUSH ? 2 : 1);
         } else {
             weft_copy(element, 1, elements, result, sources[t->movement == COPY_PULL]);
         }
@@ -106,7 +117,7 @@ static double rate(memory_test *t, int workers)
 
     if (t->movement == REDUCE_SHARED)
         bytes *= 2;
-    if (t->movement == REDUCE_SLICE)
+    if (t->movement == REDUCE_SLICE || t->movement == REDUCE_PUSH)
         bytes *= 2.0 / t->cores;
 
     return bytes / calibrate_time(t->cores, &job);
@@ -126,7 +137,42 @@ static void measure_curve(memory_test *t, movement how, int round, weft_curve *c
     curve->count = SIZES;
 }
 
-static void measure_round(memory_test *t, int round, weft_machine *machine)
+/* What of a curve of sums to two places is due to the second: half as many bytes as the sources have. */
+static double further_gbs(double two, double one)
+{
+    const double most = 128;
+    double longer = 1 / two - 1 / one; /* of a byte of the sources */
+
+    return 0.5 / fmax(longer, 0.5 / most);
+}
+
+static void settle_push(weft_machine *machine, weft_curve two)
+{
+    const weft_curve *one = &machine->reduce[WEFT_F32];
+
+    for (int i = 0; i < two.count; i++) {
+        two.alone[i] = further_gbs(two.alone[i], one->alone[i]);
+        two.all[i] = further_gbs(two.all[i], one->all[i]);
+    }
+    machine->reduce_push = two;
+}
+
+/* What adding up float32 takes longer, of each sum, when that is rounded to another type. */
+static double rounding_ns(memory_test *t, weft_dtype to)
+{
+    double sums = ROUNDED_BYTES / 4.0, bytes = 2.0 * ROUNDED_BYTES, rounded;
+
+    t->movement = REDUCE_SLICE;
+    t->dtype = WEFT_F32;
+    t->bytes = ROUNDED_BYTES;
+    t->batch = 1;
+    t->to_dtype = to;
+    rounded = bytes / rate(t, t->cores);
+    t->to_dtype = WEFT_F32;
+    return fmax(0.001, (rounded - bytes / rate(t, t->cores)) / sums);
+}
+
+static void measure_round(memory_test *t, int round, weft_machine *machine, weft_curve *two)
 {
     static const weft_dtype reduced[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I32, WEFT_I64};
 
@@ -136,8 +182,15 @@ static void measure_round(memory_test *t, int round, weft_machine *machine)
     measure_curve(t, COPY_PUSH, round, &machine->copy_push);
     measure_curve(t, REDUCE_SHARED, round, &machine->reduce_shared);
     for (size_t i = 0; i < sizeof(reduced) / sizeof(reduced[0]); i++) {
-        t->dtype = reduced[i];
+        t->dtype = t->to_dtype = reduced[i];
         measure_curve(t, REDUCE_SLICE, round, &machine->reduce[reduced[i]]);
+        if (reduced[i] == WEFT_F32)
+            measure_curve(t, REDUCE_PUSH, round, two);
+    }
+    for (int i = 1; i <= 2; i++) { /* the least of all rounds, as others can only slow it down */
+        double *least = &machine->round_ns[reduced[i]], ns = rounding_ns(t, reduced[i]);
+
+        *least = round == 0 ? ns : fmin(*least, ns);
     }
     t->movement = COPY_PARTS;
     t->bytes = PART_BYTES;
@@ -176,6 +229,7 @@ static const char *open_memory(memory_test *t)
 int calibrate_memory(int cores, weft_machine *machine)
 {
     memory_test t = {.cores = cores};
+    weft_curve two = {0};
     const char *fault = open_memory(&t);
 
     if (fault) {
@@ -183,7 +237,8 @@ int calibrate_memory(int cores, weft_machine *machine)
         return 1;
     }
     for (int round = 0; round < (calibrate_hurries() ? 1 : ROUNDS); round++)
-        measure_round(&t, round, machine);
+        measure_round(&t, round, machine, &two);
+    settle_push(machine, two);
     /* Read and write of a copy that no cache holds, by all cores. */
     machine->memory_gbs = 2 * cores * machine->copy_own.all[SIZES - 1];
     for (int rank = 0; rank < cores; rank++)

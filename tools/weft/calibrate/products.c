@@ -1,7 +1,8 @@
 /*
  * Products, through the engine's tiles, on all cores at once. A wide and a narrow product of the same rows
  * tell arithmetic and the packing of A apart, a short one what a result costs; the same of few rows, which
- * have loops of their own; one with a B that no cache holds; filling a packed B; and a product of one row.
+ * have loops of their own; one of a long k; one with a B that no cache holds, which has many columns, so that
+ * its k is none of the causes; filling a packed B; one row, and few rows of a B that is not packed.
  *
  * Rates are differences of times, and a machine that is slower for a second would make nonsense of them: all
  * times are taken in turn, in rounds, and of each counts the least, of rounds in which cores were their own
@@ -24,7 +25,10 @@ enum {
     DEEP = 512,
     STREAM_K = 4096,
     STREAM_N = 1024,
-    LARGE_BYTES = 4 << 20, /* of a B of many rows: twice what a core's own cache has */
+    LARGE_TIMES = 2,       /* what a core's own cache has, of a B of many rows: */
+    LARGE_BYTES = 4 << 20, /* where nobody says what that is, and twice that at most */
+    LONG_PANELS = 8,
+    PLACE_ROWS = 4,
     SHORTER = 8,
     CACHE_LINE = 64,
     ROUNDS = 5,
@@ -41,20 +45,25 @@ typedef enum product_time {
     TIME_SHORT,
     TIME_FEW, /* rows */
     TIME_FEW_SHORT,
-    TIME_LARGE_B,
+    TIME_LONG,    /* k, half of the rows */
+    TIME_LARGE_B, /* half of the rows */
     TIME_ROW,
+    TIME_PLACE, /* B as it lies */
     TIME_PACK,
-    TIME_ROUNDED, /* as TIME_SHORT, int8: sums in int32 rounded back to it */
-    TIME_ACC,     /* as TIME_SHORT, from sums that the other core left */
-    TIME_TWICE,   /* results that the other core gets too */
-    TIME_OWN,     /* between TIME_SHORT and TIME_WIDE; */
-    TIME_SHARED,  /* the same, results in lines that the other core has read */
+    TIME_ROUNDED,     /* int8 only: as TIME_SHORT, sums in int32 rounded back to it; */
+    TIME_FEW_ROUNDED, /* as TIME_FEW_SHORT; */
+    TIME_SUMS,        /* without a product, as a sum of ranks is finished */
+    TIME_ACC,         /* as TIME_SHORT, from sums that the other core left */
+    TIME_TWICE,       /* results that the other core gets too */
+    TIME_OWN,         /* between TIME_SHORT and TIME_WIDE; */
+    TIME_SHARED,      /* the same, results in lines that the other core has read */
     TIMES
 } product_time;
 
 typedef struct product_test {
     const weft_binding *bind;
     int cores;
+    int64_t cache_bytes; /* a core's own */
     weft_dtype dtype, d_dtype;
     int64_t m, n, k;
     char *acc[CALIBRATE_MOST_CORES]; /* sums of each rank's tile that another core wrote; NULL = zeros */
@@ -73,7 +82,12 @@ static void multiply(void *arg, int rank)
     tile.a = t->a;
     tile.a_rs = t->k;
     tile.a_cs = 1;
-    tile.packed_b = (const weft_packed *)(const void *)t->packed[rank];
+    if (t->time == TIME_PLACE) {
+        tile.b = t->b;
+        tile.b_rs = t->n;
+    } else {
+        tile.packed_b = (const weft_packed *)(const void *)t->packed[rank];
+    }
     tile.d_dtype = t->d_dtype;
     tile.d[0] = t->d[rank];
     tile.d_ld[0] = t->n;
@@ -84,6 +98,10 @@ static void multiply(void *arg, int rank)
         tile.acc_ld = t->n;
         tile.acc_in_order = order > 0;
         tile.order = order > 0 ? order : 1;
+    }
+    if (t->time == TIME_SUMS) {
+        tile.acc = t->acc[rank];
+        tile.acc_ld = t->n;
     }
     if (t->time == TIME_TWICE) {
         tile.d_count = 2;
@@ -144,10 +162,23 @@ static int64_t deep(const weft_gemm_steps *steps)
     return steps->k_tile < DEEP ? steps->k_tile : DEEP;
 }
 
-/* Columns of a B of many rows that is large and yet no longer to multiply than need be. */
-static int64_t large_cols(weft_dtype dtype)
+static int64_t half_rows(const weft_gemm_steps *steps)
 {
-    return LARGE_BYTES / STREAM_K / (int64_t)weft_dtype_size(dtype);
+    return weft_round_up(steps->m_tile / 2, steps->mr);
+}
+
+/* Of a B that is large and yet no longer to multiply than need be. */
+static int64_t large_cols(const product_test *t, const weft_gemm_steps *steps)
+{
+    int64_t bytes =
+        t->cache_bytes > 0 ? weft_min(LARGE_TIMES * t->cache_bytes, 2 * LARGE_BYTES) : LARGE_BYTES;
+
+    return weft_round_up(bytes / deep(steps) / (int64_t)weft_dtype_size(t->dtype), steps->nr);
+}
+
+static bool is_timed(weft_dtype dtype, product_time time)
+{
+    return dtype == WEFT_I8 || (time != TIME_ROUNDED && time != TIME_FEW_ROUNDED && time != TIME_SUMS);
 }
 
 static double time_of(product_test *t, int cores, product_time time)
@@ -159,18 +190,31 @@ static double time_of(product_test *t, int cores, product_time time)
                          .workers = cores,
                          .seconds = SECONDS,
                          .quantile = 0.25};
-    bool large = time == TIME_LARGE_B || time == TIME_ROW, few = time == TIME_FEW || time == TIME_FEW_SHORT;
-    bool whole = time == TIME_WIDE || time == TIME_NARROW || time == TIME_FEW || time == TIME_PACK;
+    bool few = time == TIME_FEW || time == TIME_FEW_SHORT || time == TIME_FEW_ROUNDED;
+    bool half = time == TIME_LONG || time == TIME_LARGE_B;
+    bool whole = time == TIME_WIDE || time == TIME_NARROW || time == TIME_FEW || time == TIME_PACK ||
+                 time == TIME_LARGE_B || time == TIME_PLACE;
     bool middle = time == TIME_OWN || time == TIME_SHARED;
 
     t->time = time;
-    t->m = time == TIME_ROW ? 1 : few ? few_rows(&steps) : steps.m_tile;
-    t->n = time == TIME_LARGE_B  ? large_cols(t->dtype)
+    t->m = time == TIME_ROW     ? 1
+           : time == TIME_PLACE ? PLACE_ROWS
+           : few                ? few_rows(&steps)
+           : half               ? half_rows(&steps)
+                                : steps.m_tile;
+    t->n = time == TIME_LARGE_B  ? large_cols(t, &steps)
+           : time == TIME_LONG   ? LONG_PANELS * steps.nr
            : time == TIME_ROW    ? STREAM_N
            : time == TIME_NARROW ? 2 * steps.nr
                                  : WIDE;
-    t->k = large ? STREAM_K : whole ? deep(&steps) : deep(&steps) / (middle ? SHORTER / 2 : SHORTER);
-    t->d_dtype = time == TIME_ROUNDED ? t->dtype : weft_dtype_result(t->dtype);
+    t->k = time == TIME_LONG   ? WEFT_MACHINE_LONG_K
+           : time == TIME_ROW  ? STREAM_K
+           : time == TIME_SUMS ? 0
+           : whole             ? deep(&steps)
+                               : deep(&steps) / (middle ? SHORTER / 2 : SHORTER);
+    t->d_dtype = time == TIME_ROUNDED || time == TIME_FEW_ROUNDED || time == TIME_SUMS
+                     ? t->dtype
+                     : weft_dtype_result(t->dtype);
     return calibrate_time(cores, &job);
 }
 
@@ -179,6 +223,34 @@ static double time_of(product_test *t, int cores, product_time time)
 static double rate_of(double bytes, double longer, double most)
 {
     return bytes / fmax(longer, bytes / most);
+}
+
+/* What half of the rows take longer with a B that no cache has: no longer than it takes to read it once,
+ * which is all that they wait for. */
+static double load_b_gbs(const product_test *t, const weft_machine *machine, double in_cache, double took)
+{
+    weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
+    double rows = (double)half_rows(&steps), cols = (double)large_cols(t, &steps);
+    double bytes = cols * (double)deep(&steps) * (double)weft_dtype_size(t->dtype);
+    weft_dtype d_dtype = weft_dtype_result(t->dtype);
+    double d_bytes = rows * cols * (double)weft_dtype_size(d_dtype);
+    double finish = fmax(rows * cols * machine->finish_ns[d_dtype],
+                         d_bytes / weft_curve_rate(&machine->copy_own, d_bytes, t->cores > 1));
+
+    return fmax(machine->stream_gbs[t->dtype], rate_of(bytes, took - in_cache - finish, 128));
+}
+
+/* int8 that is rounded back to it, beside its sums of int32. */
+static void settle_rounded(const double *times, double rows, double few, double finish_few,
+                           weft_machine *machine)
+{
+    double longer = fmax(0, times[TIME_FEW_ROUNDED] - times[TIME_FEW_SHORT]);
+
+    machine->finish_ns[WEFT_I8] =
+        machine->finish_ns[WEFT_I32] + fmax(0, times[TIME_ROUNDED] - times[TIME_SHORT]) / (rows * WIDE);
+    machine->epilogue_ns[WEFT_I8] =
+        fmax(machine->finish_ns[WEFT_I8], (fmax(0, finish_few) + longer) / (few * WIDE));
+    machine->round_ns[WEFT_I8] = times[TIME_SUMS] / (rows * WIDE);
 }
 
 /* The rates of a type from its times. */
@@ -194,23 +266,33 @@ static void settle(const product_test *t, const double *times, weft_machine *mac
     /* What is left without k; and of few rows. */
     double finish = times[TIME_SHORT] - (times[TIME_WIDE] - times[TIME_SHORT]) / (SHORTER - 1);
     double of_k = (times[TIME_FEW] - times[TIME_FEW_SHORT]) * SHORTER / (SHORTER - 1);
-    double finish_few = times[TIME_FEW] - of_k, large_n = (double)large_cols(dtype), in_cache;
+    double finish_few = times[TIME_FEW] - of_k, half = (double)half_rows(&steps) / m, pack_a, long_k;
 
     column -= fmax(0, finish) / WIDE;
     machine->finish_ns[d_dtype] = fmax(0.02, finish / (m * WIDE));
     machine->gflops[dtype] = 2 * m * k / column;
     machine->pack_a_gbs[dtype] = rate_of(m * k * element, rows, 32);
-    of_k -= few * k * element / machine->pack_a_gbs[dtype];
+    pack_a = element / machine->pack_a_gbs[dtype];
+    of_k -= few * k * pack_a;
     machine->gflops_few[dtype] = fmin(2 * few * k * WIDE / fmax(of_k, 1), machine->gflops[dtype]);
     if (d_dtype != weft_dtype_accumulator(dtype))
         machine->epilogue_ns[d_dtype] = fmax(machine->finish_ns[d_dtype], finish_few / (few * WIDE));
-    in_cache = large_n * (column * STREAM_K / k + fmax(0, finish) / WIDE) + fmax(0, rows) * STREAM_K / k;
-    machine->load_b_gbs[dtype] = rate_of(large_n * STREAM_K * element, times[TIME_LARGE_B] - in_cache, 128);
-    if (dtype == WEFT_I8)
-        machine->finish_ns[dtype] =
-            machine->finish_ns[d_dtype] + fmax(0, times[TIME_ROUNDED] - times[TIME_SHORT]) / (m * WIDE);
+    long_k = times[TIME_LONG] -
+             half * m * (WEFT_MACHINE_LONG_K * pack_a + LONG_PANELS * steps.nr * machine->finish_ns[d_dtype]);
+    machine->gflops_long[dtype] =
+        fmin(2 * half * m * LONG_PANELS * steps.nr * WEFT_MACHINE_LONG_K / fmax(long_k, 1),
+             machine->gflops[dtype]);
     machine->pack_b_gbs[dtype] = WIDE * k * element / times[TIME_PACK];
     machine->stream_gbs[dtype] = (double)STREAM_N * STREAM_K * element / times[TIME_ROW];
+    machine->place_gbs[dtype] =
+        rate_of(WIDE * k * element,
+                times[TIME_PLACE] -
+                    PLACE_ROWS * WIDE * fmax(machine->finish_ns[d_dtype], machine->epilogue_ns[d_dtype]),
+                128);
+    machine->load_b_gbs[dtype] = load_b_gbs(
+        t, machine, half * (column * (double)large_cols(t, &steps) + m * k * pack_a), times[TIME_LARGE_B]);
+    if (dtype == WEFT_I8)
+        settle_rounded(times, m, few, finish_few, machine);
     machine->acc_gbs[dtype] = rate_of(m * WIDE * 4, times[TIME_ACC] - times[TIME_SHORT], 128);
     machine->twice_gbs[dtype] = rate_of(m * WIDE * result, times[TIME_TWICE] - times[TIME_SHORT], 128);
     machine->shared_gbs[dtype] = rate_of(m * WIDE * result, times[TIME_SHARED] - times[TIME_OWN], 128);
@@ -243,7 +325,7 @@ static void measure_type(product_test *t, int cores, weft_machine *machine, doub
         for (int i = 0; i < TIMES; i++) {
             double ns;
 
-            if (round >= rounds && !isinf(alone[i]))
+            if ((round >= rounds && !isinf(alone[i])) || !is_timed(t->dtype, (product_time)i))
                 continue;
             ns = time_of(t, cores, (product_time)i);
             any[i] = fmin(any[i], ns);
@@ -294,7 +376,7 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
     const int64_t most_m = 1024, most_k = 4096;
     const weft_core *core;
     weft_error_text error = {0};
-    product_test t = {.cores = cores};
+    product_test t = {.cores = cores, .cache_bytes = (int64_t)machine->cache_bytes};
     int status = 0;
 
     if (weft_core_current(&core, &error) != WEFT_OK) {
@@ -306,10 +388,18 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && !status; i++) {
         t.dtype = types[i];
         t.bind = weft_core_binding(core, types[i], false);
+        weft_gemm_steps steps = weft_gemm_steps_of(t.bind);
+        int64_t large_n = large_cols(&t, &steps), most_n = weft_max(STREAM_N, large_n);
+        size_t packed = weft_packed_bytes(t.bind, STREAM_K, STREAM_N),
+               large = weft_packed_bytes(t.bind, deep(&steps), large_n);
+        size_t work = weft_gemm_workspace_bytes(t.bind, most_m, most_n, most_k, true),
+               place = weft_gemm_workspace_bytes(t.bind, PLACE_ROWS, WIDE, deep(&steps), false);
+        int64_t results = weft_max(most_m * STREAM_N, half_rows(&steps) * large_n);
+
         for (int rank = 0; rank < cores; rank++) {
-            t.packed[rank] = room(weft_packed_bytes(t.bind, STREAM_K, STREAM_N));
-            t.d[rank] = room((size_t)most_m * STREAM_N * 4);
-            t.workspace[rank] = room(weft_gemm_workspace_bytes(t.bind, most_m, STREAM_N, most_k, true));
+            t.packed[rank] = room(packed > large ? packed : large);
+            t.d[rank] = room((size_t)results * 4);
+            t.workspace[rank] = room(work > place ? work : place);
             t.acc[rank] = room((size_t)most_m * STREAM_N * 4);
             status = status || !t.packed[rank] || !t.d[rank] || !t.workspace[rank] || !t.acc[rank];
         }

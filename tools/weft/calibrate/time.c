@@ -122,7 +122,8 @@ static void *serve(void *arg)
     int64_t begin = weft_clock_ns();
     bool alone = true;
 
-    pin(c->allowed, me->rank);
+    if (!c->job->loose)
+        pin(c->allowed, me->rank);
     for (int iteration = 0;; iteration++) {
         if (c->job->prepare)
             c->job->prepare(c->job->arg, me->rank, iteration);
