@@ -239,9 +239,8 @@ void weft_cuda_plan_destroy(weft_plan *plan)
         done &= weft_cuda_bound_free(plan->group, &p->bound[i]);
     if (done && p->alone)
         weft_cuda_alone_leave(g, p->alone);
-    for (int i = 0; i < WEFT_CUDA_BOUND_MAX; i++)
-        if (p->bound[i].last)
-            weft_cuda_event_give(g, p->bound[i].last);
+    for (int i = 0; i < WEFT_CUDA_BOUND_MAX && p->bound[i].last; i++) /* the first so many have one */
+        weft_cuda_event_give(g, p->bound[i].last);
     weft_cuda_pop(g);
     while (p->meetings) {
         weft_cuda_meeting *next = p->meetings->next;
