@@ -11,6 +11,10 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 enum { MEMBERS_MOST = 4096, SPIN_NS = 50000, POLLS = 64, HUGE_PAGE = 2 << 20 };
 
 /* A counter one side advances and the other waits for: spinning first, then asleep. */
@@ -291,6 +295,17 @@ static bool make_scratch(struct weft_lent *lent, size_t wanted)
     return true;
 }
 
+/* With AddressSanitizer nobody touches what was not asked for, though there is more. */
+static void guard_scratch(const struct weft_lent *lent, size_t wanted)
+{
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(lent->scratch, wanted);
+    __asan_poison_memory_region((char *)lent->scratch + wanted, lent->scratch_bytes - wanted);
+#else
+    (void)lent, (void)wanted;
+#endif
+}
+
 weft_status weft_pool_borrow(int members, size_t scratch_bytes, weft_loan *loan, weft_error_text *error)
 {
     struct weft_lent *lent = take_idle();
@@ -309,6 +324,7 @@ weft_status weft_pool_borrow(int members, size_t scratch_bytes, weft_loan *loan,
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for %zu bytes of packed blocks",
                               scratch_bytes);
     }
+    guard_scratch(lent, scratch_bytes);
     weft_pool_reserve(lent->pool, members);
     *loan = (weft_loan){.pool = lent->pool, .scratch = lent->scratch, .lent = lent};
     return WEFT_OK;

@@ -11,6 +11,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 enum { MOST = 6, JOBS = 600, CALLERS = 3 };
 
 typedef struct job {
@@ -133,8 +137,31 @@ static void own_pool(void)
     weft_pool_destroy(pool);
 }
 
+#ifdef __SANITIZE_ADDRESS__
+/* Scratch memory ends where it was asked to, whatever a call before had of it. */
+static void scratch_ends(void)
+{
+    static const size_t asked[] = {3 << 20, 1 << 20, 128, 5 << 20, (2 << 20) - 8};
+    weft_error_text error = {0};
+
+    for (size_t i = 0; i < sizeof(asked) / sizeof(*asked); i++) {
+        weft_loan loan;
+
+        CHECK_INT(weft_pool_borrow(1, asked[i], &loan, &error), WEFT_OK);
+        CHECK(!__asan_region_is_poisoned(loan.scratch, asked[i]));
+        CHECK(__asan_address_is_poisoned((char *)loan.scratch + asked[i]));
+        weft_pool_return(&loan);
+    }
+}
+#else
+static void scratch_ends(void) {}
+#endif
+
 int main(void)
 {
+#ifdef __SANITIZE_ADDRESS__
+    scratch_ends();
+#endif
     own_pool();
     workers_take_no_signals();
     many_callers();
