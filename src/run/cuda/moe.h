@@ -28,7 +28,7 @@ static inline weft_cuda_moe_room weft_cuda_moe_room_of(int sms, bool alone)
 /* Whether rows of such a layer can be moved for themselves, so that experts start on those that arrived. */
 bool weft_cuda_moe_can_move(const weft_device_moe_shape *shape);
 
-/* Whether that is faster: where experts have rows for two tiles or more (docs/performance/moe.md). */
+/* Whether that is faster: where experts have rows for a whole tile or more (docs/performance/moe.md). */
 bool weft_cuda_moe_moves(const weft_device_moe_shape *shape, int world);
 
 /* How many CTAs move them best on a GPU of so many SMs. */

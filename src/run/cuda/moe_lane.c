@@ -133,7 +133,7 @@ bool weft_cuda_moe_can_move(const weft_device_moe_shape *s)
 bool weft_cuda_moe_moves(const weft_device_moe_shape *s, int world)
 {
     return weft_cuda_moe_can_move(s) && world > 1 && s->experts_most <= WEFT_CUDA_GROUPED_EXPERTS / 2 &&
-           s->capacity * world * s->topk >= 2 * WEFT_CUDA_GROUPED_ROWS * (int64_t)s->experts;
+           s->capacity * world * s->topk >= WEFT_CUDA_GROUPED_ROWS * (int64_t)s->experts;
 }
 
 int weft_cuda_moe_movers(int sms)
