@@ -376,8 +376,8 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 
 /* Collective. Plans are kept by problem in the group: the 64 used last, within 64 MiB (on GPUs 512), so that
  * a known one costs no more than a run; on the CPUs of a node, and on GPUs, ranks plan a new m without an
- * exchange, unless it needs more memory than those before it. The
- * function sets problem's op. What rank r holds and gets:
+ * exchange, unless it needs more memory than those before it. The function sets problem's op. What rank r
+ * holds and gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
  *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
  *   r; rows part r. B is plain in both.

@@ -10,12 +10,13 @@
 
 enum {
     ROUNDS_MOST = 8,      /* tiles of a worker, about, at most */
-    ROW_CUTS_MOST = 12,   /* ways to cut rows that are compared */
+    ROW_CUTS_MOST = 12,   /* ways to cut rows that are compared, one by one; then an eighth more each */
+    CUTS_REACH = 4,       /* times as many rows of tiles as those */
     ROWS_PAY = 2,         /* micro-tiles of rows that read a panel of B */
-    MICRO_TILES_PAY = 8,  /* in a tile that has a worker of its owner to itself */
     SLICES_OF_SHARE = 8,  /* steps of k in a share, so that shares are even */
     SLICE_K_LEAST = 128,  /* of k: less is over before its sum is stored */
     SUM_MOVES = 4,        /* of each element of a slice: stored, and added to the others */
+    OWNER_MOVES = 1,      /* of each element from each rank: the owner of a tile adds them up */
     TRAVEL_MOVES = 4,     /* of each element of a narrow tile that all nodes get: gathered, and scattered */
     STEP_K = 8,           /* at most, in the time of a step: AMX has more in one */
     STEP_BYTES = 32,      /* are packed in the time of a step of the kernel */
@@ -43,6 +44,7 @@ typedef struct extents {
     int64_t rows, cols, k;
     bool stream_k; /* the schedules of this operation can cut k */
     double steps;  /* in which the tiles come where sums go from rank to rank: each should use all workers */
+    int owners;    /* ranks that add up tiles of their own which all have sent; 0: none does */
 } extents;
 
 typedef struct grid {
@@ -58,25 +60,26 @@ static extents extents_of(const weft_problem *p, int world)
     int64_t part_m = weft_problem_part_m(p, world, 0).count, part_n = weft_problem_part_n(p, world, 0).count,
             part_k = weft_problem_part_k(p, world, 0).count;
     double shards = (double)weft_min(by_rows ? p->m : p->n, world), steps;
+    int owners = p->schedule == WEFT_SCHEDULE_TWO_SHOT && world > 2 ? world : 0;
 
     switch (p->op) {
     case WEFT_OP_AG_GEMM:
         if (weft_layout_gathers_k(p->layout))
-            return p->layout == WEFT_LAYOUT_GATHER_A_K ? (extents){1, p->m, part_n, p->k, false, 1}
-                                                       : (extents){1, part_m, p->n, p->k, false, 1};
+            return p->layout == WEFT_LAYOUT_GATHER_A_K ? (extents){1, p->m, part_n, p->k, false, 1, 0}
+                                                       : (extents){1, part_m, p->n, p->k, false, 1, 0};
         if (weft_ag_gemm_at_once(p, world))
-            return (extents){1, p->m, part_n, p->k, false, 1};
-        return (extents){shards, part_m, part_n, p->k, false, 1};
+            return (extents){1, p->m, part_n, p->k, false, 1, 0};
+        return (extents){shards, part_m, part_n, p->k, false, 1, 0};
     case WEFT_OP_GEMM_RS:
         if (p->schedule == WEFT_SCHEDULE_UNFUSED) /* the whole product, then the scattering */
-            return (extents){1, p->m, p->n, part_k, true, 1};
+            return (extents){1, p->m, p->n, part_k, true, 1, 0};
         steps = p->schedule == WEFT_SCHEDULE_DIRECT ? 1 : shards;
-        return by_rows ? (extents){shards, part_m, p->n, part_k, false, steps}
-                       : (extents){shards, p->m, part_n, part_k, false, steps};
+        return by_rows ? (extents){shards, part_m, p->n, part_k, false, steps, 0}
+                       : (extents){shards, p->m, part_n, part_k, false, steps, 0};
     case WEFT_OP_GEMM_AR:
-        return (extents){1, p->m, p->n, part_k, !two_level, two_level ? world : 1};
+        return (extents){1, p->m, p->n, part_k, !two_level, two_level ? world : 1, owners};
     default:
-        return (extents){1, p->m, part_n, p->k, !two_level, 1};
+        return (extents){1, p->m, part_n, p->k, !two_level, 1, 0};
     }
 }
 
@@ -114,7 +117,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
 {
     int64_t lanes = p->tuning.workers, columns = weft_divide_up(e->cols, steps->nr),
             down = weft_divide_up(e->rows, steps->mr), rows, cols;
-    double rounds;
+    double rounds, each; /* micro-tiles of a worker: whole ones cannot be more even */
 
     g->tile_m = weft_divide_up(e->rows, g->down);
     if (g->tile_m > steps->mr || lanes == 1) /* fewer rows than a micro-tile has are for idle workers */
@@ -123,19 +126,26 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
     rows = weft_min(g->tile_m, e->rows);
     cols = weft_min(g->panels * steps->nr, e->cols);
     g->tiles = e->shards * (double)p->l * (double)(weft_divide_up(e->rows, g->tile_m) * g->across);
-    /* One worker has all tiles, however many of them a step has. */
-    rounds = lanes == 1 ? g->tiles : e->steps * ceil(g->tiles / e->steps / (double)lanes);
+    /* Lanes are dealt to on and on: who has one more in a step has one less in another. */
+    rounds = lanes == 1 || g->tiles >= e->steps * (double)lanes
+                 ? ceil(g->tiles / (double)lanes)
+                 : e->steps * ceil(g->tiles / e->steps / (double)lanes);
     g->uneven = rounds * (double)rows * (double)g->panels * (double)lanes /
                 (e->shards * (double)p->l * (double)e->rows * (double)columns);
     g->cost = task_cost(p, steps, rows, cols, e->k, false) +
               (rounds - 1) * task_cost(p, steps, rows, cols, e->k, lanes % g->across == 0);
     if (p->op == WEFT_OP_GEMM_AR && e->steps > 1 && g->across > 1)
         g->cost += rounds * TRAVEL_MOVES * result_steps * (double)rows * (double)cols;
+    if (e->owners) /* an owner adds a tile up where it has multiplied it: few tiles are few workers */
+        g->cost += ceil(ceil(g->tiles / e->owners) / (double)lanes) * e->owners * OWNER_MOVES * result_steps *
+                   (double)rows * (double)cols;
     if (g->tiles < (double)lanes && e->shards * (double)(p->l * down * columns) >= (double)lanes) {
         g->cost += (idle_costs - 1) * (g->cost - rounds * TASK_STEPS);
         g->uneven = fmax(g->uneven, idle_costs);
     }
-    g->strain = g->uneven <= even_enough || lanes == 1 ? 0 : g->cost - rounds * TASK_STEPS;
+    each = e->shards * (double)(p->l * down * columns) / (double)lanes;
+    g->strain =
+        g->uneven <= fmax(even_enough, ceil(each) / each) || lanes == 1 ? 0 : g->cost - rounds * TASK_STEPS;
 }
 
 static bool better(const grid *one, const grid *other)
@@ -144,19 +154,10 @@ static bool better(const grid *one, const grid *other)
 }
 
 /* How many tiles there should be at least. Sums leave and come while others are formed: two for each owner,
- * and as much for one as another. Of two_shot an owner adds up what has come with the workers that have its
- * tiles: one for each of them, where that leaves some micro-tiles to a tile. */
-static int64_t tiles_wanted(const weft_problem *p, const extents *e, int world, const weft_gemm_steps *steps,
-                            bool travels)
+ * and as much for one as another. */
+static int64_t tiles_wanted(const weft_problem *p, int world, bool travels)
 {
-    int64_t two = 2 * (int64_t)world, one = (int64_t)world * p->tuning.workers;
-    int64_t micro = weft_divide_up(e->rows, steps->mr) * weft_divide_up(e->cols, steps->nr) * p->l;
-
-    if (travels)
-        return two;
-    if (p->schedule != WEFT_SCHEDULE_TWO_SHOT)
-        return 1;
-    return one > two && micro >= MICRO_TILES_PAY * one ? one : two;
+    return travels || p->schedule == WEFT_SCHEDULE_TWO_SHOT ? 2 * (int64_t)world : 1;
 }
 
 /* Rows of tiles as wide as the result, of which there are as many as are wanted because they travel; 0: none
@@ -181,10 +182,15 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
     int64_t columns = weft_divide_up(e->cols, steps->nr), before = 0;
     double rounds = fmax(ROUNDS_MOST, ceil((double)wanted / p->tuning.workers));
     int64_t few = rows_of_many(p, e, steps, wanted);
+    int64_t near = down0 + ROW_CUTS_MOST, far = p->tuning.workers > 1 ? CUTS_REACH * near : near;
     grid best = {.uneven = INFINITY, .cost = INFINITY};
 
-    for (int64_t down = down0; down <= weft_min(down_most, down0 + ROW_CUTS_MOST); down++) {
+    for (int64_t down = down0; down <= weft_min(down_most, far);
+         down += down < near ? 1 : weft_divide_up(down, 8)) {
         double rows_of_tiles = e->shards * (double)p->l * (double)down;
+        int64_t narrow = weft_round_up(weft_divide_up(e->cols, weft_divide_up(wanted, p->l * down)),
+                                       WEFT_PACK_COLUMNS),
+                narrowed = weft_divide_up(e->cols, narrow);
 
         before = 0;
         for (double round = 1; round <= rounds + 1 && before < columns; round++) {
@@ -194,8 +200,10 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
                                 : fmax(1, floor(round * e->steps * p->tuning.workers / rows_of_tiles));
             grid g = {.down = down, .across = weft_min((int64_t)fmin(across, (double)columns), columns)};
 
+            if (e->owners) /* those that would have less are narrowed */
+                g.across = weft_max(g.across, narrowed);
             if (g.across == before ||
-                (rows_of_tiles * (double)g.across < (double)wanted && g.across < columns))
+                (!e->owners && rows_of_tiles * (double)g.across < (double)wanted && g.across < columns))
                 continue;
             before = g.across;
             judge(p, e, steps, &g);
@@ -235,6 +243,8 @@ static int64_t judge_cut(const weft_problem *p, const extents *e, const weft_gem
     rows = weft_min(g->tile_m, e->rows);
     cols = weft_min(g->panels * steps->nr, e->cols);
     share = weft_divide_up(rest * weft_divide_up(e->k, cut), p->tuning.workers) * cut;
+    if (share >= e->k) /* as long as a tile that is not cut */
+        return 0;
     g->cost = floor(g->tiles / p->tuning.workers) * task_cost(p, steps, rows, cols, e->k, false) +
               task_cost(p, steps, rows, cols, share, false) +
               SUM_MOVES * result_steps * (double)rows * (double)cols + 0.5 * TASK_STEPS;
@@ -285,9 +295,9 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
     if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= rows_once)
         p->b_form = WEFT_B_PLAIN;
     if (open && (p->tuning.workers > 1 || travels) && e.rows > 0 && e.cols > 0 && e.k > 0) {
-        grid best = cut_rows_and_columns(p, &e, steps, tiles_wanted(p, &e, world, steps, travels));
+        grid best = cut_rows_and_columns(p, &e, steps, tiles_wanted(p, world, travels));
 
-        if (e.stream_k && !p->tuning.tile_k && best.uneven > even_enough)
+        if (e.stream_k && !p->tuning.tile_k && best.strain > 0)
             cut_k(p, &e, steps, &best, &p->tuning.tile_k);
         p->tuning.tile_m = best.tile_m;
         p->tuning.tile_n = weft_divide_up(e.cols, best.across);

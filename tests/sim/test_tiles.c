@@ -235,6 +235,26 @@ static void llama_layers(void)
                 }
 }
 
+/* Layers and numbers of ranks that divide badly, with the steps of a Neoverse V1: owners of a two_shot have
+ * no more tiles than pay, and rows are cut as often as it takes. */
+static void odd_ranks_work(void)
+{
+    static const weft_gemm_steps v1 = {
+        .mr = 8, .nr = 12, .k_step = 4, .m_tile = 192, .n_tile = 516, .k_tile = 1280};
+    static const layer down = {"Qwen 7B down", false, 3584, 18944}, up = {"DeepSeek up", true, 4096, 7168};
+    const weft_gemm_steps own = steps;
+
+    steps = v1;
+    machine.step_m = steps.mr;
+    machine.step_n = steps.nr;
+    layer_works(&down, WEFT_OP_GEMM_AR, 14, 8, 6, 2); /* two_shot is simulated */
+    layer_works(&down, WEFT_OP_GEMM_AR, 16, 8, 6, 2);
+    layer_works(&up, WEFT_OP_GEMM_AS, 31, 5, 54, 0);
+    steps = own;
+    machine.step_m = steps.mr;
+    machine.step_n = steps.nr;
+}
+
 /* One worker: whole rows of tiles over all of k, where those are two for every owner. */
 static void one_worker_is_left_alone(void)
 {
@@ -489,6 +509,7 @@ int main(void)
     owners_finish_with_all_workers();
     collectives_use_the_team();
     starts_are_not_bought();
+    odd_ranks_work();
     llama_layers();
     return check_report("test_sim_tiles");
 }
