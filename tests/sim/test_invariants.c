@@ -149,7 +149,11 @@ static void check_auto(const weft_machine *machine, int world, const weft_proble
 
         if (us < 0)
             continue;
-        best = fmin(best, us);
+        /* Of two_level on one node, which `auto` does not try for these, more ranks than cores are left out:
+         * who is switched to decides there, and its tiles are others. */
+        if (list[i] != WEFT_SCHEDULE_TWO_LEVEL || machine->kind == WEFT_MACHINE_GPU ||
+            world <= machine->units)
+            best = fmin(best, us);
         expect(us >= 0.999 * least_us(machine, world, &resolved, list[i]), "below its bounds",
                describe(machine, world, &resolved, list[i]));
     }
