@@ -153,8 +153,6 @@ static void scratch_ends(void)
         weft_pool_return(&loan);
     }
 }
-#else
-static void scratch_ends(void) {}
 #endif
 
 int main(void)
