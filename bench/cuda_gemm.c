@@ -6,17 +6,20 @@
  * order, without timing it. `auto` is one of the two latter; the row says which. Operands stay the same from
  * run to run, so that small ones stay in L2, for all.
  *
- * usage: cuda_gemm [--fp8 | --blocks | --fast] [--tune] [M N K]...
+ * usage: cuda_gemm [--fp8 | --blocks | --fast | --silu] [--tune] [M N K]...
  *   --fp8   e4m3 into bf16 instead, of a B that is stored n x k, which cuBLASLt and the tensor cores need
  *   --blocks  the same, weft's own kernels with factors for blocks of 128, all of them one
  *   --fast    the same, weft's sums staying in the tensor cores
- *   --tune  also every walker, its tiles whole and divided along k, beside what the model says
+ *   --silu    weft applies it, cuBLASLt does not: nothing is compared
+ *   --tune  also every walker, its tiles whole and divided along k, and what the model of products by
+ *           themselves has for the fastest ways, beside what the models say
  */
 #include "bench/cuda/cublas_peer.h"
 #include "core/dtype.h"
 #include "core/round.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/cost.h"
+#include "run/cuda/splitk_product.h"
 #include "run/cuda/world.h"
 
 #include <math.h>
@@ -56,7 +59,7 @@ typedef struct bench {
     CUevent begin, end;
     weft_error_text error;
     CUdeviceptr ones; /* --blocks: factors */
-    bool fp8, blocks, fast;
+    bool fp8, blocks, fast, silu;
 } bench;
 
 static int fail(const bench *b, const char *what)
@@ -238,6 +241,7 @@ static weft_problem problem_of(const bench *b, const shape *s)
     p.d_dtype = WEFT_BF16;
     p.transb = b->fp8;
     p.fp8_fast = b->fast;
+    p.act = b->silu ? WEFT_ACT_SILU : WEFT_ACT_NONE;
     return p;
 }
 
@@ -284,6 +288,74 @@ static void tune(bench *b, const shape *s, const cublas_product *product)
         }
 }
 
+/* The fastest ways of dividing a product by itself, by the model. */
+enum { WAYS = 28 };
+typedef struct ways {
+    weft_splitk_way at[WAYS];
+    int count;
+} ways;
+
+static void keep_way(void *context, const weft_splitk_way *way)
+{
+    ways *kept = context;
+    int at;
+
+    if (kept->count == WAYS && way->ns >= kept->at[WAYS - 1].ns)
+        return;
+    at = kept->count < WAYS ? kept->count++ : WAYS - 1;
+    for (; at > 0 && kept->at[at - 1].ns > way->ns; at--)
+        kept->at[at] = kept->at[at - 1];
+    kept->at[at] = *way;
+}
+
+/* Few rows are not divided by the model: what is taken, and the same sent. */
+static void find_ways(const bench *b, const shape *s, ways *found)
+{
+    weft_splitk_way few = weft_splitk_fastest(s->m, s->n, s->k, false, b->device.sm_count);
+
+    found->count = 0;
+    if (few.tile > 2) {
+        weft_splitk_ways(s->m, s->n, s->k, false, b->device.sm_count, keep_way, found);
+        return;
+    }
+    for (few.slices = 1; few.slices <= WEFT_CUDA_SPLITK_SLICES; few.slices++)
+        for (int sent = 0; sent <= (few.slices > 1); sent++) {
+            few.sent = sent;
+            keep_way(found, &few);
+        }
+}
+
+static void tune_by_itself(bench *b, const shape *s, const cublas_product *product)
+{
+    weft_problem p = problem_of(b, s);
+    weft_cuda_world w;
+    weft_cuda_world *only[CONTENDERS] = {[OWN] = &w};
+    ways found;
+
+    p.tuning.library = 3;
+    if (b->fp8 || !weft_splitk_makes(&p, 1) || make_world(b, &p, &w))
+        return;
+    find_ways(b, s, &found);
+    for (int i = 0; i < found.count; i++) {
+        const weft_splitk_way *way = &found.at[i];
+        weft_splitk_product *made = &w.executors[0].splitk;
+        double us[CONTENDERS];
+        int64_t wrong;
+
+        weft_splitk_product_free(&b->device, made);
+        if (weft_splitk_product_make(&b->device, &w.parts[0], w.places, &w.parts[0].tasks[0], b->device.crews,
+                                     way, made, &b->error) != WEFT_OK)
+            break;
+        wrong = count_wrong(b, &w, s, product);
+        fill_all(b, &w, s, b->reals);
+        time_all(b, only, NULL, us);
+        printf("   splitk %d down %2d sharers %d slices %d groups %2d sent %d  %8.2f µs  model %8.2f%s\n",
+               way->tile, way->down, way->sharers, way->slices, way->groups, (int)way->sent, us[OWN],
+               way->ns * 1e-3, wrong ? "  WRONG" : "");
+    }
+    weft_cuda_world_free(&w);
+}
+
 /* Whether `auto` leaves the product to cuBLASLt. */
 static bool is_left(bench *b, const shape *s)
 {
@@ -327,7 +399,7 @@ static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
     if (b->blocks)
         give_ones(b, s, &worlds[OWN].executors[0].args);
     for (int i = OWN; i <= LIBRARY; i++) {
-        wrong += count_wrong(b, &worlds[i], s, &product) != 0;
+        wrong += count_wrong(b, &worlds[i], s, &product) != 0 && !b->silu;
         fill_all(b, &worlds[i], s, b->reals);
     }
     if (!worlds[LIBRARY].executors[0].library.lt)
@@ -346,8 +418,10 @@ static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
     fflush(stdout);
     for (int i = OWN; i <= LIBRARY; i++)
         weft_cuda_world_free(&worlds[i]);
-    if (tunes)
+    if (tunes) {
+        tune_by_itself(b, s, &product);
         tune(b, s, &product);
+    }
     return wrong != 0;
 }
 
@@ -355,11 +429,11 @@ int main(int argc, char **argv)
 {
     bench b = {0};
     bool blocks = argc > 1 && strcmp(argv[1], "--blocks") == 0,
-         fast = argc > 1 && strcmp(argv[1], "--fast") == 0,
-         fp8 = blocks || fast || (argc > 1 && strcmp(argv[1], "--fp8") == 0);
-    bool tunes = argc > 1 + fp8 && strcmp(argv[1 + fp8], "--tune") == 0;
+         fast = argc > 1 && strcmp(argv[1], "--fast") == 0, silu = argc > 1 && strcmp(argv[1], "--silu") == 0,
+         fp8 = blocks || fast || (argc > 1 && strcmp(argv[1], "--fp8") == 0), option = fp8 || silu;
+    bool tunes = argc > 1 + option && strcmp(argv[1 + option], "--tune") == 0;
     weft_dtype dtype = fp8 ? WEFT_FP8_E4M3 : WEFT_BF16;
-    int first = 1 + fp8 + tunes,
+    int first = 1 + option + tunes,
         count = argc > first ? (argc - first) / 3 : (int)(sizeof(shapes) / sizeof(shapes[0]));
     ratios sum = {0, 0}, least = {INFINITY, INFINITY};
     int failed = 0;
@@ -369,7 +443,7 @@ int main(int argc, char **argv)
     const weft_cuda_driver *cu = b.device.cu;
     if (cublas_peer_open(&b.peer, cu))
         return fail(&b, "cuBLASLt was not found");
-    b.fp8 = fp8, b.blocks = blocks, b.fast = fast;
+    b.fp8 = fp8, b.blocks = blocks, b.fast = fast, b.silu = silu;
     if (!make_pool(cu, dtype, true, &b.integers) || !make_pool(cu, dtype, false, &b.reals) ||
         cu->cuMemAlloc(&b.result, (size_t)256 << 20) != CUDA_SUCCESS ||
         cu->cuEventCreate(&b.begin, 0) != CUDA_SUCCESS || cu->cuEventCreate(&b.end, 0) != CUDA_SUCCESS)

@@ -132,6 +132,63 @@ static void test_products_by_themselves(void)
     try("odd B by itself", &p, 1, &dense, 2);
 }
 
+/* A product that is divided in one way after another. */
+typedef struct divided {
+    weft_cuda_world w;
+    const weft_problem *problem;
+    const double *expected;
+    int seen, every, sent; /* ways; which of them are tried; of those, how many send */
+} divided;
+
+static void try_way(void *context, const weft_splitk_way *way)
+{
+    divided *t = context;
+    weft_splitk_product *made = &t->w.executors[0].splitk;
+    weft_error_text error = {0};
+    double got, want;
+    int64_t wrong = -1;
+
+    if (t->seen++ % t->every)
+        return;
+    t->sent += way->sent;
+    weft_splitk_product_free(&device, made);
+    CHECK_INT(weft_splitk_product_make(&device, &t->w.parts[0], t->w.places, &t->w.parts[0].tasks[0],
+                                       device.crews, way, made, &error),
+              WEFT_OK);
+    CHECK_INT(matrix_fill(&t->w, 7), 0);
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(weft_cuda_world_launch(&t->w, &error), WEFT_OK);
+    if (weft_cuda_world_finish(&t->w, &error) == WEFT_OK)
+        wrong = matrix_wrong(&t->w, t->problem, t->expected, &got, &want);
+    if (wrong)
+        fprintf(stderr, "m %lld n %lld, tile %d, down %d, %d sharers, %d slices, %d groups%s: %lld wrong\n",
+                (long long)t->problem->m, (long long)t->problem->n, way->tile, way->down, way->sharers,
+                way->slices, way->groups, way->sent ? ", sent" : "", (long long)wrong);
+    CHECK_INT(wrong, 0);
+}
+
+/* Every way of dividing a product by itself, some of them on a fake GPU. */
+static void test_every_way(void)
+{
+    static const int64_t shapes[][3] = {{139, 136, 2048}, {300, 264, 1024}, {64, 72, 4096}, {450, 520, 1032}};
+
+    for (int i = 0; device.hopper && i < 4; i++) {
+        weft_problem p =
+            problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, shapes[i][0], shapes[i][1], shapes[i][2]);
+        divided t = {.problem = &p, .every = thorough ? 1 : 7};
+        weft_error_text error = {0};
+
+        p.transb = i % 2;
+        p.bias = i == 1;
+        p.tuning.library = 3;
+        t.expected = expected_of(&p);
+        CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &t.w, &error), WEFT_OK);
+        weft_splitk_ways(p.m, p.n, p.k, p.transb, device.sm_count, try_way, &t);
+        CHECK(t.sent > 0);
+        weft_cuda_world_free(&t.w);
+    }
+}
+
 /* Sums that the product's kernel sends as marked words and the one behind it adds up, in one hop and in two:
  * shares that differ, lines that go on in the next row, both types of 16 bits, an epilogue; a rank's k is
  * divided, so that no kernel receives what it sent itself. */

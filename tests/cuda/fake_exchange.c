@@ -221,17 +221,19 @@ void fake_splitk_run(void *argument)
           *y = splitk_lines(&f->weights, f->form, p->n, depth);
     int sets = (int)(f->ctas / f->cluster) / p->groups, rows = p->rows * p->sharers;
     double sent[WEFT_CUDA_EXCHANGE_WIDTH];
-    bool sound = x && y && f->cluster == (uint32_t)(p->slices * p->sharers) && f->ctas % f->cluster == 0 &&
-                 p->steps >= p->slices * p->groups && f->tokens.box_inner == WEFT_CUDA_SPLITK_STEP &&
-                 f->tokens.box_outer == (uint32_t)p->rows && rows <= p->width &&
-                 p->width >= WEFT_CUDA_SPLITK_WIDTH_LEAST(f->tile_tokens) && p->width <= f->tile_tokens &&
-                 (f->tile_tokens - p->width) % WEFT_CUDA_SPLITK_WIDTHS == 0 && p->stages > 1 &&
-                 p->stage_bytes == WEFT_CUDA_SPLITK_STAGE_BYTES(p->width, f->tile_cols) &&
-                 (p->sharers == 1 || p->rows % SWIZZLED_LINES == 0) &&
-                 f->weights.box_inner == WEFT_CUDA_SPLITK_STEP &&
-                 f->weights.box_outer == WEFT_CUDA_SPLITK_STEP &&
-                 (!p->own || (p->slices * p->groups == 1 && (f->sends || (p->wide && !p->c)) &&
-                              p->n % WEFT_CUDA_EXCHANGE_WIDTH == 0 && p->dtype != WEFT_F32));
+    bool sound =
+        x && y && f->cluster == (uint32_t)(p->slices * p->sharers) && f->ctas % f->cluster == 0 &&
+        p->steps >= p->slices * p->groups && f->tokens.box_inner == WEFT_CUDA_SPLITK_STEP &&
+        f->tokens.box_outer == (uint32_t)p->rows && rows <= p->width &&
+        p->width >= WEFT_CUDA_SPLITK_WIDTH_LEAST(f->tile_tokens) && p->width <= f->tile_tokens &&
+        (f->tile_tokens - p->width) % WEFT_CUDA_SPLITK_WIDTHS == 0 && p->stages > 1 &&
+        p->stage_bytes == WEFT_CUDA_SPLITK_STAGE_BYTES(p->width, f->tile_cols) &&
+        (p->sharers == 1 || p->rows % SWIZZLED_LINES == 0) && f->weights.box_inner == WEFT_CUDA_SPLITK_STEP &&
+        f->weights.box_outer == WEFT_CUDA_SPLITK_STEP &&
+        (!f->sent ||
+         (p->slices > 1 && !p->own && p->sent && p->eights * p->slices * WEFT_CUDA_SPLITK_EIGHT >= rows)) &&
+        (!p->own || (p->slices * p->groups == 1 && (f->sends || (p->wide && !p->c)) &&
+                     p->n % WEFT_CUDA_EXCHANGE_WIDTH == 0 && p->dtype != WEFT_F32));
 
     for (int tile = 0; sound && tile < sets * p->sharers; tile++) {
         int set = tile / p->sharers, row0 = set % p->m_tiles * rows,

@@ -15,7 +15,7 @@ void fake_exchange_take(const weft_cuda_exchange *exchange);
 typedef struct fake_splitk {
     weft_cuda_splitk args;
     weft_cuda_exchange exchange; /* where it sends */
-    bool sends;
+    bool sends, sent;            /* sent: slices send each other their sums */
     fake_map weights, tokens;
     int tile_tokens, tile_cols, form;
     uint32_t ctas, cluster;

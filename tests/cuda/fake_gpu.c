@@ -242,7 +242,7 @@ bool fake_gpu_exchange(const weft_cuda_exchange *exchange, CUstream stream)
 }
 
 bool fake_gpu_splitk(const weft_cuda_splitk *args, const weft_cuda_exchange *exchange, int tile, int form,
-                     uint32_t ctas, uint32_t cluster, bool early, CUstream stream)
+                     bool sent, uint32_t ctas, uint32_t cluster, bool early, CUstream stream)
 {
     static const int shapes[][2] = {
 #define SHAPE(tokens, cols, ctas) {tokens, cols},
@@ -258,6 +258,7 @@ bool fake_gpu_splitk(const weft_cuda_splitk *args, const weft_cuda_exchange *exc
                        .tile_tokens = shapes[tile][0],
                        .tile_cols = shapes[tile][1],
                        .form = form,
+                       .sent = sent,
                        .ctas = ctas,
                        .cluster = cluster};
     memcpy(&f->weights, &args->weights, sizeof(f->weights));

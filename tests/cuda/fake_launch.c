@@ -30,6 +30,7 @@ enum {
     CHANNELS_KERNEL,
     EPILOGUE_KERNEL,
     SPLITK_KERNELS = 1000,
+    SPLITK_SENT_KERNELS = 1500,
     SPLITK_SEND_KERNELS = 2000,
     LADDER_FUNCTIONS = 3000
 };
@@ -55,12 +56,14 @@ void fake_kernels(weft_cuda_device *device)
         device->lines[0][i] = device->lines[1][i] = device->packets[i];
     }
     device->lines_moved = device->packets[0];
-    for (int i = 0; i < 2 * 2 * WEFT_CUDA_SPLITK_TILE_COUNT; i++)
-        device->splitk[i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT][i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT][i % 2] =
-            function_of(SPLITK_KERNELS + i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT));
-    for (int i = 0; i < 2 * 2 * WEFT_CUDA_SPLITK_TILE_COUNT; i++)
-        device->splitk_send[i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT][i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT][i % 2] =
-            function_of(SPLITK_SEND_KERNELS + i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT));
+    for (int i = 0; i < 2 * 2 * WEFT_CUDA_SPLITK_TILE_COUNT; i++) {
+        int dtype = i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT, tile = i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT,
+            kernel = i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT);
+
+        device->splitk[dtype][tile][i % 2] = function_of(SPLITK_KERNELS + kernel);
+        device->splitk_sent[dtype][tile][i % 2] = function_of(SPLITK_SENT_KERNELS + kernel);
+        device->splitk_send[dtype][tile][i % 2] = function_of(SPLITK_SEND_KERNELS + kernel);
+    }
     device->exchange = function_of(EXCHANGE_KERNEL);
     device->exchange_lines[0] = device->exchange_lines[1] = device->exchange;
     device->repitch = function_of(REPITCH_KERNEL);
@@ -264,9 +267,12 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
     if (function == function_of(EXCHANGE_KERNEL))
         return fake_gpu_exchange(parameters[0], config->hStream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if ((uintptr_t)function >= SPLITK_KERNELS) {
-        bool sends = (uintptr_t)function >= SPLITK_SEND_KERNELS;
-        int kernel = (int)((uintptr_t)function - (sends ? SPLITK_SEND_KERNELS : SPLITK_KERNELS));
-        return fake_gpu_splitk(parameters[0], sends ? parameters[1] : NULL, kernel / 2, kernel % 2,
+        bool sends = (uintptr_t)function >= SPLITK_SEND_KERNELS,
+             sent = !sends && (uintptr_t)function >= SPLITK_SENT_KERNELS;
+        int kernel = (int)((uintptr_t)function - (sends  ? SPLITK_SEND_KERNELS
+                                                  : sent ? SPLITK_SENT_KERNELS
+                                                         : SPLITK_KERNELS));
+        return fake_gpu_splitk(parameters[0], sends ? parameters[1] : NULL, kernel / 2, kernel % 2, sent,
                                config->gridDimX, config->attrs[0].value.clusterDim.x, config->numAttrs > 1,
                                config->hStream)
                    ? CUDA_SUCCESS

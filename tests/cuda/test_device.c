@@ -144,6 +144,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } groups[] = {{"gemm", test_gemm_alone},
                   {"splitk", test_products_by_themselves},
+                  {"ways", test_every_way},
                   {"sums", test_sums_sent},
                   {"strides", test_any_strides},
                   {"ops", test_operations},

@@ -15,6 +15,8 @@ static void run_all(int crews, bool hopper, uint64_t seed)
     fake_gpu_take_counts();
     test_products_by_themselves();
     CHECK_INT(fake_gpu_take_counts().splitk, hopper ? (12 * 2 + 1) * 2 : 0);
+    test_every_way();
+    fake_gpu_take_counts();
     test_any_strides();
     test_operations();
     test_ring_widths();

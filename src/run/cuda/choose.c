@@ -24,7 +24,7 @@ enum {
     HALF_M = 128,
     HALF_N = 128,
     ANY_M = 128, /* rows of a block of the walker for any GPU */
-    FOUR_TILES_ROWS = 512,
+    SIX_TILES_ROWS = 1536,
     OWN_ROWS = 2048,
     SPLITK_ROWS = 8,      /* up to which the kernel for products by themselves is faster than cuBLASLt, */
     SPLITK_COLS = 96,     /* if no SM has twice as many of its tiles as another: so many columns to an SM */
@@ -117,16 +117,16 @@ static bool own_wins(const weft_problem *p, int crews)
 }
 
 /* Whether a rank alone does without a walker: where half of their rows would be empty it was always faster,
- * else by the models; of more rows up to what was measured: beyond, power bounds both, and a walker stores a
- * tile while it multiplies the next. */
+ * else by the models, up to what was measured. */
 static bool splitk_wins(const weft_problem *p, int crews)
 {
-    static const double measured = 2.5e10; /* products of two elements */
+    static const double fitted = 2.5e10, measured = 1e11; /* products of two elements */
+    double products = (double)p->m * (double)p->n * (double)p->k;
     weft_cuda_shape shape = shape_of(p, crews);
 
     if (!weft_splitk_makes(p, 1) || p->m <= HALF_M)
         return weft_splitk_makes(p, 1);
-    return (p->m <= FOUR_TILES_ROWS || (double)p->m * (double)p->n * (double)p->k <= measured) &&
+    return (products <= fitted || (p->m <= SIX_TILES_ROWS && products <= measured)) &&
            weft_splitk_fastest(p->m, p->n, p->k, p->transb, CREW_CTAS * crews).ns <
                weft_cuda_cost_least(&shape, false).ns;
 }

@@ -4,6 +4,8 @@
 #include "core/round.h"
 #include "run/cuda/task.h"
 
+#include <math.h>
+
 /* What a walker is by the model. Times are nanoseconds: a step of WEFT_CUDA_TILE_K when one crew works and
  * when all do, and what a tile takes beside its steps. */
 typedef struct maker {
@@ -40,6 +42,7 @@ static const double SLICE_NS = 55;      /* for each of them */
 static const double SLICES_SHARE = 1.1; /* slices, all SMs together, as a multiple of memory's rate */
 static const int64_t SLICE_STEPS = 4;   /* a slice is at least so long */
 static const double EVEN = 0.8;         /* of the crews that must have a slice for all to be alike */
+static const double CACHED = 29.6e6, CACHED_BLUR = 4e6; /* bytes that stay in L2, no sharp line */
 
 static double larger(double x, double y)
 {
@@ -52,14 +55,36 @@ static double step_ns(const maker *w, double sms, double all)
     return w->idle + (w->busy - w->idle) * sms / all;
 }
 
-/* What must come out of memory or go there, by as many SMs as work at once. */
-static double memory_ns(const weft_cuda_shape *s, const maker *w, double sms)
+/* All operands. */
+static double bytes_of(const weft_cuda_shape *s)
 {
-    double bytes = 2.0 * (double)s->l *
-                   ((double)s->m * (double)s->k + (double)s->k * (double)s->n + (double)s->m * (double)s->n);
+    return 2.0 * (double)s->l *
+           ((double)s->m * (double)s->k + (double)s->k * (double)s->n + (double)s->m * (double)s->n);
+}
+
+/* What must come out of memory or go there, by as many SMs as work at once. */
+static double memory_ns(double bytes, const maker *w, double sms)
+{
     double rate = sms * MEMORY_SM_NS;
 
     return bytes / (rate < w->memory ? rate : w->memory);
+}
+
+/* An operand that so many tiles read at different times, but for what L2 still has. */
+static double again_bytes(double bytes, int64_t times)
+{
+    double far = 1 / (1 + exp(-(bytes - CACHED) / CACHED_BLUR));
+
+    return bytes * (1 + far * (double)(times - 1));
+}
+
+/* What tiles read whose shares of k begin anywhere, if all do. */
+static double apart_bytes(const weft_cuda_shape *s, const maker *w)
+{
+    double a = 2.0 * (double)s->m * (double)s->k, b = 2.0 * (double)s->k * (double)s->n;
+
+    return (double)s->l * (again_bytes(a, weft_divide_up(s->n, w->tile_n)) +
+                           again_bytes(b, weft_divide_up(s->m, w->tile_m)));
 }
 
 /* Tiles whole: rounds of all workers. */
@@ -72,7 +97,7 @@ static void cost_whole(const weft_cuda_shape *s, const maker *w, int64_t tiles, 
     way->workers = rounds ? (int)weft_divide_up(tiles, rounds) : 1;
     sms = (double)way->workers * w->ctas;
     tile = (double)steps * step_ns(w, sms, (double)crews * w->ctas) + w->tile;
-    way->ns = LAUNCH_NS + larger((double)rounds * tile, memory_ns(s, w, sms));
+    way->ns = LAUNCH_NS + larger((double)rounds * tile, memory_ns(bytes_of(s), w, sms));
 }
 
 /* The tiles that do not fill a round divided along k: into equal slices, one to a crew, where that keeps most
@@ -82,7 +107,7 @@ static void cost_divided(const weft_cuda_shape *s, const maker *w, int64_t tiles
 {
     int64_t steps = weft_divide_up(s->k, WEFT_CUDA_TILE_K), rounds = tiles / crews, rest = tiles % crews;
     int64_t slices = crews / rest, most = steps / SLICE_STEPS, written;
-    double rows = (double)(s->m < w->tile_m ? s->m : w->tile_m), sms, step, longest;
+    double rows = (double)(s->m < w->tile_m ? s->m : w->tile_m), bytes = bytes_of(s), sms, step, longest;
 
     slices = slices > most ? most : slices;
     if (rounds == 0 && slices > 1 && (double)(rest * slices) >= EVEN * (double)crews) {
@@ -101,8 +126,9 @@ static void cost_divided(const weft_cuda_shape *s, const maker *w, int64_t tiles
     if (written > crews) {
         longest += w->tile;
         slices = crews / rest + 2;
+        bytes = larger(bytes, (rounds ? bytes : 0) + apart_bytes(s, w) * (double)rest / (double)tiles);
     }
-    way->ns = LAUNCH_NS + larger(longest, memory_ns(s, w, sms)) + FINISH_NS + SLICE_NS * (double)slices +
+    way->ns = LAUNCH_NS + larger(longest, memory_ns(bytes, w, sms)) + FINISH_NS + SLICE_NS * (double)slices +
               (double)written * rows * w->tile_n * 8 / (SLICES_SHARE * w->memory);
 }
 

@@ -144,7 +144,7 @@ weft_status weft_cuda_load_beside(const weft_cuda_driver *cu, CUmodule module, c
 /* Modules: for any GPU, the Hopper walkers, then these six, then products by themselves, those that send
  * their sums, grouped ones, those of stored weights, those of fp8, collectives by lines, through channels and
  * through the switch. */
-enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 6, GROUPED = SPLITK + 4 };
+enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 6, GROUPED = SPLITK + 6 };
 enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, MULTIMEM, MOVE };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
@@ -270,28 +270,30 @@ static weft_status load_moe(weft_cuda_device *device, weft_error_text *error)
 static weft_status load_splitk(weft_cuda_device *device, weft_error_text *error)
 {
     static const struct {
-        const char *names[4]; /* those that send behind those that do not */
+        const char *names[6]; /* of each kind as its B lies */
     } tiles[] = {
 #define TILE(tokens, cols, ctas)                                                                             \
     {{"weft_splitk_" #tokens "x" #cols "_n", "weft_splitk_" #tokens "x" #cols "_t",                          \
-      "weft_splitk_send_" #tokens "x" #cols "_n", "weft_splitk_send_" #tokens "x" #cols "_t"}},
+      "weft_splitk_send_" #tokens "x" #cols "_n", "weft_splitk_send_" #tokens "x" #cols "_t",                \
+      "weft_splitk_sent_" #tokens "x" #cols "_n", "weft_splitk_sent_" #tokens "x" #cols "_t"}},
         WEFT_CUDA_SPLITK_TILES(TILE)
 #undef TILE
     };
-    const void *images[4] = {weft_cuda_kernels_bf16_splitk, weft_cuda_kernels_f16_splitk,
-                             weft_cuda_kernels_bf16_splitk_send, weft_cuda_kernels_f16_splitk_send};
+    const void *images[6] = {weft_cuda_kernels_bf16_splitk,      weft_cuda_kernels_f16_splitk,
+                             weft_cuda_kernels_bf16_splitk_send, weft_cuda_kernels_f16_splitk_send,
+                             weft_cuda_kernels_bf16_splitk_sent, weft_cuda_kernels_f16_splitk_sent};
+    CUfunction(*kinds[3])[WEFT_CUDA_SPLITK_TILE_COUNT][2] = {device->splitk, device->splitk_send,
+                                                             device->splitk_sent};
     const weft_cuda_driver *cu = device->cu;
-    for (int image = 0; image < 4; image++) {
+    for (int image = 0; image < 6; image++) {
         CUmodule *module = &device->modules[SPLITK + image];
-        bool sends = image >= 2;
+        int kind = image / 2;
         weft_status status = WEFT_OK;
         WEFT_CUDA_TRY(cuModuleLoadData(module, images[image]));
         for (int i = 0; i < 2 * WEFT_CUDA_SPLITK_TILE_COUNT && status == WEFT_OK; i++)
-            status = weft_cuda_load_kernel(cu, *module, tiles[i / 2].names[i % 2 + 2 * sends],
+            status = weft_cuda_load_kernel(cu, *module, tiles[i / 2].names[i % 2 + 2 * kind],
                                            WEFT_CUDA_SPLITK_SHARED_MOST,
-                                           sends ? &device->splitk_send[image % 2][i / 2][i % 2]
-                                                 : &device->splitk[image % 2][i / 2][i % 2],
-                                           error);
+                                           &kinds[kind][image % 2][i / 2][i % 2], error);
         if (status != WEFT_OK)
             return status;
     }

@@ -133,7 +133,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[20 + 2 * WEFT_CUDA_WALKERS];
+    CUmodule modules[22 + 2 * WEFT_CUDA_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
@@ -150,6 +150,7 @@ typedef struct weft_cuda_device {
     CUfunction exchange_lines[2];                              /* the first, of bf16 or f16 alone */
     CUfunction epilogue;                                       /* behind a product: see epilogue.h */
     CUfunction splitk_send[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* as splitk: those that send their sums */
+    CUfunction splitk_sent[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* and those whose slices send theirs */
     CUfunction moe[WEFT_CUDA_MOE_KERNELS];                     /* in the order of run/experts.h */
     CUfunction grouped[2][2];        /* Hopper: by dtype, and whether B is transposed */
     CUfunction grouped_stored[2][2]; /* the same of a B of e4m3 or e5m2 */

@@ -99,11 +99,7 @@ __device__ __forceinline__ void finish_pairs(const weft_cuda_args &g, const weft
             d[2 * i + 1] += x[i].y;
         }
     }
-    if (g.act != ACT_NONE) {
-#pragma unroll
-        for (int i = 0; i < 2 * PAIRS; i++)
-            d[i] = activate(d[i], g.act);
-    }
+    activate_all<2 * PAIRS>(d, g.act);
 }
 
 /* Where a consumer's boxes are; one has 64 columns of 16 bits or 32 of float32, swizzled. */

@@ -321,7 +321,7 @@ static weft_status leave_product(const weft_plan_part *part, const weft_cuda_bin
     if (at == part->task_count) /* a rank with nothing to multiply */
         return WEFT_OK;
     if (part->problem.tuning.library == 3)
-        status = weft_splitk_product_make(device, part, binding->places, &part->tasks[at], crews,
+        status = weft_splitk_product_make(device, part, binding->places, &part->tasks[at], crews, NULL,
                                           &made->splitk, error);
     if (status == WEFT_OK && !made->splitk.kernel && (part->problem.tuning.library == 1 || part->world > 1))
         status = weft_cublaslt_product_make(device, part, binding->places, &part->tasks[at],

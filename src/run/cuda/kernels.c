@@ -41,6 +41,8 @@ EMBED(weft_cuda_kernels_exchange, "exchange");
 EMBED(weft_cuda_kernels_epilogue, "epilogue");
 EMBED(weft_cuda_kernels_bf16_splitk_send, "bf16_splitk_send");
 EMBED(weft_cuda_kernels_f16_splitk_send, "f16_splitk_send");
+EMBED(weft_cuda_kernels_bf16_splitk_sent, "bf16_splitk_sent");
+EMBED(weft_cuda_kernels_f16_splitk_sent, "f16_splitk_sent");
 EMBED(weft_cuda_kernels_moe, "moe");
 EMBED(weft_cuda_kernels_moe_move, "moe_move");
 EMBED(weft_cuda_kernels_grouped, "grouped");

@@ -15,7 +15,8 @@ WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16[], weft_cuda_kernels_bf16_224[], weft_
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_f16[], weft_cuda_kernels_f16_224[], weft_cuda_kernels_f16_128[],
     weft_cuda_kernels_f16_one256[], weft_cuda_kernels_f16_one128[], weft_cuda_kernels_f16_few[];
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16_splitk[], weft_cuda_kernels_f16_splitk[],
-    weft_cuda_kernels_bf16_splitk_send[], weft_cuda_kernels_f16_splitk_send[];
+    weft_cuda_kernels_bf16_splitk_send[], weft_cuda_kernels_f16_splitk_send[],
+    weft_cuda_kernels_bf16_splitk_sent[], weft_cuda_kernels_f16_splitk_sent[];
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_fp8[], weft_cuda_kernels_fp8_one[]; /* Hopper */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_any[], weft_cuda_kernels_any_fp8[]; /* any GPU from sm_80 on */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_collective[], weft_cuda_kernels_packets[], weft_cuda_kernels_lines[],

@@ -121,6 +121,24 @@ static __device__ __forceinline__ float activate(float x, int act)
     return x;
 }
 
+/* Of N at once: which it is is asked once, so that they go beside one another. */
+template <int N> static __device__ __forceinline__ void activate_all(float *x, int act)
+{
+    if (act == ACT_RELU) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = activate(x[i], ACT_RELU);
+    } else if (act == ACT_GELU) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = activate(x[i], ACT_GELU);
+    } else if (act == ACT_SILU) {
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = activate(x[i], ACT_SILU);
+    }
+}
+
 static __device__ __forceinline__ int element_bytes(int dtype)
 {
     return dtype == DTYPE_F32 ? 4 : is_fp8(dtype) ? 1 : 2;

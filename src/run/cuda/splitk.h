@@ -4,10 +4,11 @@
  * Where a product has few rows, or few tiles, a plan's kernel takes longer to begin and to finish than to
  * multiply. These kernels know nothing of plans, tasks and signals. The weights (B) are on the tensor cores'
  * 64-row axis and the rows of A, the tokens, on the other. A cluster makes a tile: each of its CTAs, which
- * is a slice, multiplies its share of k, then adds up its share of the tile out of the shared memory of all,
- * in the order of k. Where a cluster is not enough, several groups of slices make a tile: each writes its
- * sums to memory, and the last to come adds them up, in the order of k too. So the bits are the same every
- * run, and no CTA ever waits for one outside its cluster.
+ * is a slice, multiplies its share of k, then adds up its share of the tile, in the order of k: out of the
+ * shared memory of all, or, where those are many sums, out of the GPU's, which is eight times as fast. Where
+ * a cluster is not enough, several groups of slices make a tile: each writes its sums to memory, and the last
+ * to come adds them up, in the order of k too. So the bits are the same every run, and no CTA ever waits for
+ * one outside its cluster.
  */
 #ifndef WEFT_RUN_CUDA_SPLITK_H
 #define WEFT_RUN_CUDA_SPLITK_H
@@ -17,6 +18,8 @@
 enum {
     WEFT_CUDA_SPLITK_STEP = 64,  /* of k */
     WEFT_CUDA_SPLITK_SLICES = 8, /* of a cluster, and CTAs of it in all */
+    WEFT_CUDA_SPLITK_EIGHT =
+        8, /* tokens whose sums of 16 columns are one vector of each of a warp's threads */
 };
 
 /* The tiles that the kernels are compiled in: tokens, columns, and how many CTAs are to fit an SM. */
@@ -60,6 +63,7 @@ typedef struct weft_cuda_splitk {
     int32_t stage_bytes;
     int32_t sharers; /* tiles side by side whose CTAs bring their tokens to one another */
     int32_t rows;    /* of the tokens, that each of them brings: tiles of as many as there are, evenly */
+    int32_t eights;  /* of tokens, that a slice adds up, where sums are sent */
     void *d;
     const void *c, *bias; /* NULL: none */
     int64_t d_ld, c_ld;
@@ -70,6 +74,7 @@ typedef struct weft_cuda_splitk {
     float alpha, beta;
     int32_t act;
     float *sums;       /* of groups: [tile][group][token][column] */
+    float *sent;       /* of slices: [tile][group][slice][eight tokens][thread][4] */
     uint32_t *arrived; /* groups of a tile's share that are there: [tile][slice], zero between runs */
 } weft_cuda_splitk;
 

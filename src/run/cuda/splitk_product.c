@@ -29,10 +29,10 @@ static const struct {
 static const double USABLE[WEFT_CUDA_SPLITK_SLICES] = {1, 1, 0.88, 0.86, 0.83, 0.74, 0.81, 0.85};
 
 /*
- * What a product of more than 32 rows takes, in nanoseconds and bytes a nanosecond, fitted to 1 700 ways of
- * dividing 117 products on an H200 of 132 SMs. What the model takes was 0.6 % slower than the fastest way in
- * the geometric mean, 11 % at most; fitted to one half, 0.8 % and 11 % on the other. A line of weights takes
- * an SM twice as long as one of tokens, which many SMs read at about the same time.
+ * What a product of more than 32 rows takes, in nanoseconds and bytes a nanosecond, fitted to 1 450 ways of
+ * dividing 57 products on an H200 of 132 SMs (`cuda_gemm --tune`). What the model takes was 1.2 % slower than
+ * the fastest way in the geometric mean. A line of weights takes an SM twice as long as one of tokens, which
+ * many SMs read at about the same time.
  */
 typedef struct model {
     double launch;                /* and its end */
@@ -43,40 +43,46 @@ typedef struct model {
     double loads, shared;    /* from wherever, all SMs together: weights, and that part of the tokens */
     double far;              /* from the request of a stage to its arrival out of memory */
     double multiplies, step; /* elements by elements of k on one SM, and what a step takes besides */
+    double power;            /* by how much that takes longer where much is to be multiplied */
     double weights;          /* tokens that take as long as loading the weights into the tensor cores */
     double tile, own;        /* the end of a tile, and of each of its sums where a CTA has them all; else */
     double put, element;     /* of each of a slice's, and of those that it adds up */
     double exchange, slice;  /* bytes out of other CTAs' shared memory, and for each slice */
+    double sent, send;       /* where slices send: all of that, and for each sum */
     double odd;              /* times all, for clusters of other than 1, 2, 4 and 8 CTAs */
     double groups, group;    /* sums of groups written, seen, added up; for each group */
     double overlap;          /* of rounds, where several CTAs fit an SM */
 } model;
 
-static const model h200 = {.launch = 521,
-                           .memory = 4050,
-                           .cache = 33800,
+static const model h200 = {.launch = 438,
+                           .memory = 4263,
+                           .cache = 26700,
                            .cached = 29.6e6,
-                           .apart = 0.0363,
-                           .token = 0.653,
-                           .weight = 1.32,
-                           .loads = 8640,
-                           .shared = 0.448,
-                           .far = 997,
-                           .multiplies = 3960,
-                           .step = 22.7,
-                           .weights = 5.1,
-                           .tile = 1270,
-                           .own = 0.0948,
-                           .put = 0.0959,
-                           .element = 0.303,
-                           .exchange = 871,
-                           .slice = 491,
-                           .odd = 1.05,
-                           .groups = 1100,
-                           .group = 566,
+                           .apart = 0.133,
+                           .token = 0.599,
+                           .weight = 1.43,
+                           .loads = 9295,
+                           .shared = 0.485,
+                           .far = 903,
+                           .multiplies = 4180,
+                           .power = 1.2,
+                           .step = 21.4,
+                           .weights = 5,
+                           .tile = 857,
+                           .own = 0.1055,
+                           .put = 0.0827,
+                           .element = 0.116,
+                           .exchange = 75.4,
+                           .slice = 481,
+                           .sent = 1937,
+                           .send = 0.14,
+                           .odd = 1.023,
+                           .groups = 1634,
+                           .group = 691,
                            .overlap = 0.24};
-enum { FEW_ROWS = 32, FITTED_SMS = 132 };
+enum { FEW_ROWS = 32, FEW_SENT = 3 /* slices of them */, FITTED_SMS = 132 };
 static const double CACHED_BLUR = 4e6; /* what fits L2 is no sharp line */
+static const double MUCH = 2.5e10;     /* products of two elements, from which on power bounds them */
 
 static double larger(double x, double y)
 {
@@ -148,12 +154,13 @@ static double step_cost(const model *f, const operands *x, const weft_splitk_way
 {
     int tokens = width_of(way->tile, rows), cols = tiles[way->tile].cols;
     double usable = sms * USABLE[way->sharers * way->slices - 1],
-           beside = larger(1, smaller(tiles[way->tile].ctas, ceil(ctas / usable)));
+           beside = larger(1, smaller(tiles[way->tile].ctas, ceil(ctas / usable))),
+           power = (double)x->m * (double)x->n * (double)x->k > MUCH ? f->power : 1;
 
-    return about_largest(4, far * f->far / (stages_of(way->tile, tokens) - 1),
-                         beside * ((double)rows * x->token_ns * f->token + cols * x->weight_ns * f->weight),
-                         beside * (tokens + f->weights) * cols * WEFT_CUDA_SPLITK_STEP / f->multiplies +
-                             f->step);
+    return about_largest(
+        4, far * f->far / (stages_of(way->tile, tokens) - 1),
+        beside * ((double)rows * x->token_ns * f->token + cols * x->weight_ns * f->weight),
+        power * beside * (tokens + f->weights) * cols * WEFT_CUDA_SPLITK_STEP / f->multiplies + f->step);
 }
 
 static double cost(const weft_splitk_way *way, const operands *x, int sms)
@@ -170,7 +177,10 @@ static double cost(const weft_splitk_way *way, const operands *x, int sms)
            far = 1 / (1 + exp(-(bytes - f->cached) / CACHED_BLUR)),
            loads = (double)(down * across * steps) * WEFT_CUDA_SPLITK_STEP * 2 *
                    (f->shared * (double)rows + cols),
-           element = parts == 1 ? f->own : f->put + f->element / way->slices, rounds, ns;
+           element = parts == 1  ? f->own
+                     : way->sent ? f->send
+                                 : f->put + f->element / way->slices,
+           rounds, ns;
 
     if (fit < 1)
         return INFINITY;
@@ -183,7 +193,9 @@ static double cost(const weft_splitk_way *way, const operands *x, int sms)
         6, rounds * (double)weft_divide_up(steps, parts) * step_cost(f, x, way, rows, ctas, far, sms),
         bytes / (far * f->memory / (1 + f->apart * (parts - 1) / way->sharers) + (1 - far) * f->cache),
         loads / (f->loads * part));
-    if (way->slices > 1)
+    if (way->slices > 1 && way->sent)
+        ns += f->sent;
+    else if (way->slices > 1)
         ns += (double)rows * cols * 4.0 * (way->slices - 1) / way->slices / f->exchange +
               f->slice * way->slices;
     if (way->groups > 1)
@@ -209,26 +221,28 @@ static bool is_sensible(const weft_splitk_way *way, int64_t m, int64_t n, int64_
 }
 
 /* Up to 32 rows: one tile of tokens, and so many slices that the CTAs are as many as measured best for a GPU.
- */
+ * Clusters of seven leave more SMs without one than those of six. */
 static weft_splitk_way divide_few(int64_t m, int64_t n, int64_t k, int sms)
 {
     int64_t most = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP) / 4,
-            near = (int64_t)(1.21 * sms / (double)weft_divide_up(n, tiles[T8X64].cols) + 0.5);
+            slices = (int64_t)(1.21 * sms / (double)weft_divide_up(n, tiles[T8X64].cols) + 0.5);
 
     most = most > WEFT_CUDA_SPLITK_SLICES ? WEFT_CUDA_SPLITK_SLICES : most < 1 ? 1 : most;
+    slices = slices < 1 ? 1 : slices > most ? most : slices;
+    slices -= slices == 7;
     return (weft_splitk_way){.tile = m <= 8    ? T8X64
                                      : m <= 16 ? T16X64
                                                : T32X64,
                              .down = 1,
                              .sharers = 1,
-                             .slices = (int)(near < 1      ? 1
-                                             : near > most ? most
-                                                           : near),
-                             .groups = 1};
+                             .slices = (int)slices,
+                             .groups = 1,
+                             .sent = slices >= FEW_SENT};
 }
 
-/* The fastest of a tile so often down, by the model, or `best` where that is faster. */
-static weft_splitk_way divide_tiles(const operands *x, int sms, int tile, int64_t down, weft_splitk_way best)
+/* The ways of a tile so often down. */
+static void visit_tile(const operands *x, int sms, int tile, int64_t down, weft_splitk_visit *visit,
+                       void *context)
 {
     static const int groups[] = {1, 2, 3, 4, 6, 8, 12, 16};
     weft_splitk_way way = {.tile = tile, .down = (int)down};
@@ -239,37 +253,55 @@ static weft_splitk_way divide_tiles(const operands *x, int sms, int tile, int64_
                 way.groups = groups[i];
                 if (!is_sensible(&way, x->m, x->n, x->k, sms))
                     continue;
-                way.ns = cost(&way, x, sms);
-                if (way.ns < best.ns)
-                    best = way;
+                for (int sent = 0; sent <= (way.slices > 1); sent++) {
+                    way.sent = sent;
+                    way.ns = cost(&way, x, sms);
+                    visit(context, &way);
+                }
             }
-    return best;
 }
 
-/* More: the fastest by the model. More tiles than hold all rows are shorter, as far as they are multiplied in
- * part, and may fill rounds of the SMs better. */
-static weft_splitk_way divide_many(const operands *x, int sms)
+/* More tiles than hold all rows are shorter, as far as they are multiplied in part, and may fill rounds of
+ * the SMs better. */
+static void visit_all(const operands *x, int sms, weft_splitk_visit *visit, void *context)
 {
     enum { MORE = 4 };
-    weft_splitk_way best = {.ns = INFINITY};
 
     for (int tile = T64X64; tile < WEFT_CUDA_SPLITK_TILE_COUNT; tile++) {
         int tokens = tiles[tile].tokens, least = WEFT_CUDA_SPLITK_WIDTH_LEAST(tokens);
         int64_t down = weft_divide_up(x->m, tokens), most = down + MORE;
 
         do
-            best = divide_tiles(x, sms, tile, down, best);
+            visit_tile(x, sms, tile, down, visit, context);
         while (++down <= most && weft_divide_up(x->m, down) > least - WEFT_CUDA_SPLITK_WIDTHS &&
                least < tokens);
     }
-    return best;
+}
+
+static void keep_faster(void *best, const weft_splitk_way *way)
+{
+    weft_splitk_way *kept = best;
+
+    if (way->ns < kept->ns)
+        *kept = *way;
+}
+
+void weft_splitk_ways(int64_t m, int64_t n, int64_t k, bool transb, int sms, weft_splitk_visit *visit,
+                      void *context)
+{
+    operands x = {m, n, k, WEFT_CUDA_LINE_NS(k), WEFT_CUDA_LINE_NS(transb ? k : n)};
+
+    visit_all(&x, sms, visit, context);
 }
 
 weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, bool transb, int sms)
 {
-    operands x = {m, n, k, WEFT_CUDA_LINE_NS(k), WEFT_CUDA_LINE_NS(transb ? k : n)};
+    weft_splitk_way best = {.ns = INFINITY};
 
-    return m <= FEW_ROWS ? divide_few(m, n, k, sms) : divide_many(&x, sms);
+    if (m <= FEW_ROWS)
+        return divide_few(m, n, k, sms);
+    weft_splitk_ways(m, n, k, transb, sms, keep_faster, &best);
+    return best;
 }
 
 /* ---- a rank's product -------------------------------------------------------------------------------- */
@@ -314,26 +346,30 @@ static bool is_wide(const weft_cuda_asked *q)
     return ends % 16 == 0 && (q->d.ld | (q->c.at ? q->c.ld : 0)) % VECTOR == 0;
 }
 
-static weft_status give_memory(weft_cuda_device *device, int64_t tile_count, int tile,
+/* What groups write and count, and slices send. */
+static weft_status give_memory(weft_cuda_device *device, int64_t tile_count, const weft_splitk_way *way,
                                weft_splitk_product *made, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
-    size_t sums =
-               (size_t)(tile_count * made->args.groups) * (size_t)(tiles[tile].tokens * tiles[tile].cols) * 4,
-           counts = (size_t)(tile_count * made->args.slices) * sizeof(uint32_t);
+    size_t tile = (size_t)(tiles[way->tile].tokens * tiles[way->tile].cols) * sizeof(float),
+           parts = (size_t)(tile_count * way->groups), sums = way->groups > 1 ? parts * tile : 0,
+           sent = way->sent ? parts * (size_t)way->slices * tile : 0,
+           counts = (size_t)(tile_count * way->slices) * sizeof(uint32_t);
 
-    made->memory_bytes = sums + counts;
+    made->memory_bytes = sums + sent + counts;
     WEFT_CUDA_TRY(cuMemAllocAsync(&made->memory, made->memory_bytes, device->uploads));
     made->args.sums = (float *)(uintptr_t)made->memory;
-    made->args.arrived = (uint32_t *)(uintptr_t)(made->memory + sums);
-    WEFT_CUDA_TRY(cuMemsetD8Async(made->memory + sums, 0, counts, device->uploads));
+    made->args.sent = (float *)(uintptr_t)(made->memory + sums);
+    made->args.arrived = (uint32_t *)(uintptr_t)(made->memory + sums + sent);
+    WEFT_CUDA_TRY(cuMemsetD8Async(made->memory + sums + sent, 0, counts, device->uploads));
     WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
     return WEFT_OK;
 }
 
 weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_part *part,
                                      const weft_cuda_place *places, const weft_task *task, int crews,
-                                     weft_splitk_product *product, weft_error_text *error)
+                                     const weft_splitk_way *asked, weft_splitk_product *product,
+                                     weft_error_text *error)
 {
     bool alone = crews >= device->crews;
     weft_splitk_product made = {.early = alone, .sends = weft_cuda_is_exchanged(part)};
@@ -341,6 +377,7 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     weft_splitk_way way;
     weft_status status;
     int64_t down, across, rows;
+    CUfunction(*kernels)[WEFT_CUDA_SPLITK_TILE_COUNT][2];
     int cols;
 
     *product = (weft_splitk_product){0};
@@ -349,33 +386,34 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     q = weft_cuda_asked_of(part, places, task);
     if (!weft_cuda_matrix_on_vectors(&q.a) || !weft_cuda_matrix_on_vectors(&q.b))
         return WEFT_OK;
-    way = weft_splitk_fastest(q.m, q.n, q.k, q.b.transposed, device->sm_count);
+    way = asked ? *asked : weft_splitk_fastest(q.m, q.n, q.k, q.b.transposed, device->sm_count);
+    way.sent = way.sent && !made.sends;
     cols = tiles[way.tile].cols;
     down = way.down, across = weft_divide_up(weft_divide_up(q.n, cols), way.sharers);
     rows = rows_of(&way, q.m);
-    made.args = (weft_cuda_splitk){.m = (int32_t)q.m,
-                                   .n = (int32_t)q.n,
-                                   .steps = (int32_t)weft_divide_up(q.k, WEFT_CUDA_SPLITK_STEP),
-                                   .m_tiles = (int32_t)down,
-                                   .slices = way.slices,
-                                   .groups = way.groups,
-                                   .sharers = way.sharers,
-                                   .rows = (int32_t)rows,
-                                   .d = q.d.at,
-                                   .c = q.c.at,
-                                   .bias = q.bias.at,
-                                   .d_ld = q.d.ld,
-                                   .c_ld = q.c.ld,
-                                   .dtype = (int32_t)q.d.dtype,
-                                   .wide = is_wide(&q),
-                                   .changes = q.alpha != 1 || q.c.at || q.bias.at || q.act != WEFT_ACT_NONE,
-                                   .alpha = q.alpha,
-                                   .beta = q.beta,
-                                   .act = (int32_t)q.act};
+    made.args = (weft_cuda_splitk){
+        .m = (int32_t)q.m,
+        .n = (int32_t)q.n,
+        .steps = (int32_t)weft_divide_up(q.k, WEFT_CUDA_SPLITK_STEP),
+        .m_tiles = (int32_t)down,
+        .slices = way.slices,
+        .groups = way.groups,
+        .sharers = way.sharers,
+        .rows = (int32_t)rows,
+        .eights = (int32_t)weft_divide_up(rows * way.sharers, (int64_t)WEFT_CUDA_SPLITK_EIGHT * way.slices),
+        .d = q.d.at,
+        .c = q.c.at,
+        .bias = q.bias.at,
+        .d_ld = q.d.ld,
+        .c_ld = q.c.ld,
+        .dtype = (int32_t)q.d.dtype,
+        .wide = is_wide(&q),
+        .changes = q.alpha != 1 || q.c.at || q.bias.at || q.act != WEFT_ACT_NONE,
+        .alpha = q.alpha,
+        .beta = q.beta,
+        .act = (int32_t)q.act};
     made.args.own = way.slices * way.groups == 1 && q.n % VECTOR == 0 && q.d.dtype != WEFT_F32 &&
                     (made.sends || (made.args.wide && !q.c.at));
-    made.kernel = made.sends ? device->splitk_send[q.a.dtype == WEFT_F16][way.tile][q.b.transposed]
-                             : device->splitk[q.a.dtype == WEFT_F16][way.tile][q.b.transposed];
     made.cluster = (unsigned)(way.sharers * way.slices);
     /* clusters of several ranks could keep each other from places that only one of them can take; a rank
      * alone has a faster kernel for it */
@@ -388,12 +426,14 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     made.args.stages = alone ? stages_beside(way.tile, made.args.width, made.grid, device->sm_count)
                              : stages_of(way.tile, made.args.width);
     made.shared_bytes = (unsigned)WEFT_CUDA_SPLITK_SHARED_BYTES(made.args.stages * made.args.stage_bytes);
+    kernels = made.sends ? device->splitk_send : way.sent ? device->splitk_sent : device->splitk;
+    made.kernel = kernels[q.a.dtype == WEFT_F16][way.tile][q.b.transposed];
     status = encode(device->cu, &q.a, q.k, q.m, (int)rows, &made.args.tokens, error);
     if (status == WEFT_OK)
         status = encode(device->cu, &q.b, q.b.transposed ? q.k : q.n, q.b.transposed ? q.n : q.k, BOX,
                         &made.args.weights, error);
-    if (status == WEFT_OK && way.groups > 1)
-        status = give_memory(device, down * across * way.sharers, way.tile, &made, error);
+    if (status == WEFT_OK && (way.groups > 1 || way.sent))
+        status = give_memory(device, down * across * way.sharers, &way, &made, error);
     if (status != WEFT_OK) {
         weft_splitk_product_free(device, &made);
         return status;

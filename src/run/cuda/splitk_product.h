@@ -16,6 +16,7 @@ typedef struct weft_splitk_way {
     int tile; /* of WEFT_CUDA_SPLITK_TILES, */
     int down; /* so many for all rows, evenly */
     int sharers, slices, groups;
+    bool sent; /* sums of slices, to those that add them up */
     double ns;
 } weft_splitk_way;
 
@@ -26,6 +27,11 @@ bool weft_splitk_makes(const weft_problem *problem, int world);
 /* The fastest way for m x n x k on a GPU with that many SMs, and of more than 32 rows how long it takes, by a
  * model. */
 weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, bool transb, int sms);
+
+/* Calls visit(context, way) with every way of more than 32 rows that is worth a thought. */
+typedef void weft_splitk_visit(void *context, const weft_splitk_way *way);
+void weft_splitk_ways(int64_t m, int64_t n, int64_t k, bool transb, int sms, weft_splitk_visit *visit,
+                      void *context);
 
 /* A product that is ready to run; `kernel` NULL: none. */
 typedef struct weft_splitk_product {
@@ -40,10 +46,12 @@ typedef struct weft_splitk_product {
 } weft_splitk_product;
 
 /* The product of a part whose problem says so, of several ranks that of its GEMM task. `product->kernel` is
- * NULL, which is no error, where the operands are not aligned. `crews`: the rank's share of the GPU's. */
+ * NULL, which is no error, where the operands are not aligned. `crews`: the rank's share of the GPU's. `way`
+ * NULL: the fastest. */
 weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_part *part,
                                      const weft_cuda_place *places, const weft_task *task, int crews,
-                                     weft_splitk_product *product, weft_error_text *error);
+                                     const weft_splitk_way *way, weft_splitk_product *product,
+                                     weft_error_text *error);
 void weft_splitk_product_free(weft_cuda_device *device, weft_splitk_product *product);
 
 /* Enqueues it; where it sends, with `exchange`. */

@@ -8,7 +8,7 @@
  * them than there are, in 16s. The sums leave through the stages' memory, transposed to whole rows of D:
  * where one CTA has all of k as 16 bits, 1500 cycles for 128 x 128, else as float32, added up by those who
  * share them, 5700. Out of memory 3.9 to 4.4 TB/s with up to 16 tokens, and 2.2 us a launch. Beside cuBLASLt
- * (docs/performance/gpu.md): 0.88 to 1.6 with up to 16 tokens, 0.8 to 1.03 with 64 and 128, 0.74 to 1.1
+ * (docs/performance/gpu.md): 0.88 to 1.6 with up to 16 tokens, 0.8 to 1.2 with 64 and 128, 0.71 to 1.1
  * with more.
  */
 #include "splitk.h"
@@ -38,6 +38,13 @@ constexpr bool BF16 = true;
 [[maybe_unused]] constexpr int NARROW = DTYPE_BF16;
 #endif
 
+/* Slices send their sums through memory to those that add them up: see slices_sm90.cuh. */
+#ifdef WEFT_CUDA_SENT
+constexpr bool SENT = true;
+#else
+constexpr bool SENT = false;
+#endif
+
 /* The shape of a tile, and where its parts are in shared memory: the stages from a multiple of 1024 on, and
  * before them their barriers. */
 template <int TOKENS_, int COLS_, int CTAS> struct Tile {
@@ -63,25 +70,6 @@ __device__ __forceinline__ void cluster_meet()
 template <int THREADS> __device__ __forceinline__ void consumers_sync()
 {
     asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
-}
-
-/* Four sums of the CTA `from` of the cluster; `own`: it is this one, whose memory is nearer. */
-__device__ __forceinline__ float4 slice_get(uint32_t address, int from, bool own)
-{
-    float4 x;
-    if (own) {
-        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                     : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                     : "r"(address)
-                     : "memory");
-        return x;
-    }
-    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
-                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}\n"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(address), "r"(from)
-                 : "memory");
-    return x;
 }
 
 __device__ __forceinline__ void put(float (&sum)[WIDTH], const float4 (&x)[2])
@@ -202,22 +190,12 @@ template <class T> __device__ __forceinline__ bool has_sums(const weft_cuda_spli
     return T::TOKENS != 256 || 2 * j < T::WIDTH_LEAST || 2 * j < p.width;
 }
 
-/* A thread's sums, to [token][column]. */
-template <class T>
-__device__ __forceinline__ void put_sums(const weft_cuda_splitk &p, const float (&d)[T::SUMS], uint32_t smem)
+} // namespace
+
+#include "slices_sm90.cuh"
+
+namespace
 {
-    int lane = threadIdx.x % 32, col = threadIdx.x / 32 * 16 + lane / 4;
-    uint32_t at = smem + 4 * (lane % 4 * 2 * T::LINE + col);
-#pragma unroll
-    for (int j = 0; j < T::SUMS / 4; j++, at += 4 * 8 * T::LINE) {
-        if (!has_sums<T>(p, 4 * j))
-            continue;
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(d[4 * j]) : "memory");
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * T::LINE), "f"(d[4 * j + 1]) : "memory");
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 32), "f"(d[4 * j + 2]) : "memory");
-        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * T::LINE + 32), "f"(d[4 * j + 3]) : "memory");
-    }
-}
 
 /* The sums of a tile that one CTA has made, as 16 bits: transposed on the way through shared memory, where
  * lines of NARROW_LINE elements put every 8 tokens on all banks. Then put(row, col, x) has WIDTH of a row. */
@@ -370,9 +348,7 @@ __device__ __forceinline__ void finish_wide(const weft_cuda_splitk &p, int row, 
             for (int i = 0; i < WIDTH; i++)
                 x[i] += y[i];
         }
-#pragma unroll
-        for (int i = 0; i < WIDTH; i++)
-            x[i] = activate(x[i], p.act);
+        activate_all<WIDTH>(x, p.act);
     }
     if (p.dtype == DTYPE_F32) {
         ((float4 *)((float *)p.d + at))[0] = make_float4(x[0], x[1], x[2], x[3]);
@@ -408,7 +384,8 @@ struct Out {
                   second = p.bias && mine + 8 < p.n ? element_get(p.bias, mine + 8, p.dtype) : 0;
 #pragma unroll
             for (int j = 0; j < T::SUMS; j++)
-                d[j] = activate(p.alpha * d[j] + (j & 2 ? second : first), p.act);
+                d[j] = p.alpha * d[j] + (j & 2 ? second : first);
+            activate_all<T::SUMS>(d, p.act);
         }
         own_sums<T>(p, w, d, smem, [&](int row, int col, const uint4 &x) {
             *(uint4 *)((uint16_t *)p.d + row * p.d_ld + col) = x;
@@ -432,95 +409,11 @@ struct Out {
 };
 #endif
 
-/* WIDTH sums over a tile's slices, in their order, all on their way together. */
-__device__ __forceinline__ void sum_slices(const weft_cuda_splitk &p, const Work &w, uint32_t at,
-                                           float (&sum)[WIDTH])
-{
-    float4 x[SLICES][2];
-#pragma unroll
-    for (int slice = 0; slice < SLICES; slice++)
-        if (slice < p.slices) {
-            x[slice][0] = slice_get(at, slice * p.sharers + w.peer, slice == w.slice);
-            x[slice][1] = slice_get(at + 16, slice * p.sharers + w.peer, slice == w.slice);
-        }
-    put(sum, x[0]);
-#pragma unroll
-    for (int slice = 1; slice < SLICES; slice++)
-        if (slice < p.slices)
-            add(sum, x[slice]);
-}
-
-/* The same over the groups of a tile, `step` apart in memory. */
-__device__ __forceinline__ void sum_groups(const float *at, int64_t step, int groups, float (&sum)[WIDTH])
-{
-    float4 x[2] = {__ldcg((const float4 *)at), __ldcg((const float4 *)at + 1)};
-    put(sum, x);
-#pragma unroll 4
-    for (int group = 1; group < groups; group++) {
-        const float4 *next = (const float4 *)(at + group * step);
-        x[0] = __ldcg(next);
-        x[1] = __ldcg(next + 1);
-        add(sum, x);
-    }
-}
-
-/* True for the CTA whose group is the last one of its share to have written its sums: it sees the others'.
- * The count is its own partner; it is zero again for the next run, which begins after this one's end. */
-template <class T>
-__device__ __forceinline__ bool is_last(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
-{
-    uint32_t *arrived = p.arrived + w.tile * p.slices + w.slice;
-    consumers_sync<T::CONSUMERS>();
-    if (threadIdx.x == 0) {
-        __threadfence();
-        uint32_t before = atomicAdd(arrived, 1u), last = before == (uint32_t)p.groups - 1;
-        if (last)
-            *arrived = 0;
-        __threadfence();
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(smem + T::last), "r"(last) : "memory");
-    }
-    consumers_sync<T::CONSUMERS>();
-    return shared_word(smem + T::last);
-}
-
-/* A consumer's share of the tile's sums: out of all slices' shared memory, and on. False where another CTA
- * will do it, the last of a tile's groups. */
-template <class T>
-__device__ __forceinline__ bool add_up(const weft_cuda_splitk &p, const Work &w, uint32_t smem, Out out)
-{
-    constexpr int ACROSS = T::COLS / WIDTH, TILE = T::TOKENS * T::COLS;
-    int total = min(p.rows * p.sharers, p.m - w.token0) * ACROSS,
-        first = w.slice * T::CONSUMERS + (int)threadIdx.x, step = p.slices * T::CONSUMERS;
-    float *sums = p.sums + (int64_t)w.tile * p.groups * TILE, sum[WIDTH];
-#pragma unroll 1
-    for (int at = first; at < total; at += step) {
-        int token = at / ACROSS, col = at % ACROSS * WIDTH;
-        sum_slices(p, w, smem + 4 * (token * T::LINE + col), sum);
-        if (p.groups > 1) {
-            float4 *to = (float4 *)(sums + w.group * TILE + at * WIDTH);
-            __stcg(to, make_float4(sum[0], sum[1], sum[2], sum[3]));
-            __stcg(to + 1, make_float4(sum[4], sum[5], sum[6], sum[7]));
-        } else {
-            out(p, w.token0 + token, w.col0 + col, sum);
-        }
-    }
-    if (p.groups == 1)
-        return true;
-    if (!is_last<T>(p, w, smem))
-        return false;
-#pragma unroll 1
-    for (int at = first; at < total; at += step) {
-        sum_groups(sums + at * WIDTH, TILE, p.groups, sum);
-        out(p, w.token0 + at / ACROSS, w.col0 + at % ACROSS * WIDTH, sum);
-    }
-    return true;
-}
-
 template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const weft_cuda_splitk &p, Out out)
 {
     extern __shared__ char raw[];
     uint32_t smem = ((smem_address(raw) + 1023) & ~1023u) + 1024;
-    bool feeds = threadIdx.x >= T::CONSUMERS;
+    bool feeds = threadIdx.x >= T::CONSUMERS, own = !SENT && p.own;
     Work w = work_of<T>(p);
     if (threadIdx.x == T::CONSUMERS) {
         map_prefetch(&p.weights);
@@ -545,14 +438,15 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
         out.begin();
         consume_width<T, ALONG_K>(p, w, smem, d);
         out.multiplied();
-        consumers_sync<T::CONSUMERS>(); /* of all stages */
-        if (p.own)
+        if (!SENT)
+            consumers_sync<T::CONSUMERS>(); /* of all stages */
+        if (own)
             out.template own<T>(p, w, d, smem);
         else
-            put_sums<T>(p, d, smem);
+            give_sums<T>(p, w, d, smem);
     }
-    bool mine = p.own;
-    if (!p.own) {
+    bool mine = own;
+    if (!own) {
         if (p.slices * p.sharers > 1)
             cluster_sync();
         else
@@ -561,9 +455,9 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
             mine = add_up<T>(p, w, smem, out);
     }
     __syncwarp();
-    if (p.own && p.sharers > 1)
+    if (own && p.sharers > 1)
         cluster_sync(); /* nor signals its stages, which has not been waited for before */
-    else if (p.slices * p.sharers > 1)
+    else if (!SENT && p.slices * p.sharers > 1)
         cluster_meet(); /* nobody reads this CTA's memory any more */
     if (feeds || !out.receives())
         return;
@@ -576,7 +470,8 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
 
 } // namespace
 
-/* By whether k is contiguous in the weights' memory; and in another binary, those that send. */
+/* By whether k is contiguous in the weights' memory; in binaries of their own those that send their sums to
+ * ranks, and those whose slices send theirs. */
 #ifdef WEFT_CUDA_SENDS
 #define WEFT_SPLITK_AS(TOKENS, COLS, CTAS, FORM, ALONG_K)                                                    \
     extern "C" __global__ void __launch_bounds__(WEFT_CUDA_SPLITK_THREADS(COLS), CTAS)                       \
@@ -586,9 +481,14 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
         multiply<Tile<TOKENS, COLS, CTAS>, ALONG_K>(p, Out{x, 0});                                           \
     }
 #else
+#ifdef WEFT_CUDA_SENT
+#define WEFT_SPLITK_NAME(TILE, FORM) weft_splitk_sent_##TILE##_##FORM
+#else
+#define WEFT_SPLITK_NAME(TILE, FORM) weft_splitk_##TILE##_##FORM
+#endif
 #define WEFT_SPLITK_AS(TOKENS, COLS, CTAS, FORM, ALONG_K)                                                    \
     extern "C" __global__ void __launch_bounds__(WEFT_CUDA_SPLITK_THREADS(COLS), CTAS)                       \
-        weft_splitk_##TOKENS##x##COLS##_##FORM(const __grid_constant__ weft_cuda_splitk p)                   \
+        WEFT_SPLITK_NAME(TOKENS##x##COLS, FORM)(const __grid_constant__ weft_cuda_splitk p)                  \
     {                                                                                                        \
         multiply<Tile<TOKENS, COLS, CTAS>, ALONG_K>(p, Out{});                                               \
     }
