@@ -109,6 +109,27 @@ weft_status weft_program_make(weft_session *s, const weft_problem *problem, bool
     return status == WEFT_OK && !*plan ? make_together(s, problem, kept, plan) : status;
 }
 
+static bool is_captured(const weft_plan *plan)
+{
+    return plan->captured || (plan->staged && plan->staged->captured);
+}
+
+/* After a call that failed the ranks' lists may differ. Graphs run their plans all the same. */
+static void forget_cached(weft_session *s)
+{
+    while (s->cached) {
+        weft_plan *plan = s->cached;
+
+        s->cached = plan->next;
+        if (is_captured(plan)) {
+            plan->next = s->aside;
+            s->aside = plan;
+        } else {
+            weft_program_destroy(plan);
+        }
+    }
+}
+
 /* Drops what was used longest ago, beyond so many plans and so many bytes; never the first. Ranks that met
  * for a plan agreed on its bytes, so all drop the same ones; what each made alone it can make again. */
 static void trim_cached(weft_session *s)
@@ -120,8 +141,7 @@ static void trim_cached(weft_session *s)
         weft_plan *plan = *at;
         size_t here = plan->bytes + (plan->staged ? plan->staged->bytes : 0);
 
-        if (plan == s->cached || plan->captured || (plan->staged && plan->staged->captured) ||
-            (count < CACHE_PLANS && bytes + here <= most)) {
+        if (plan == s->cached || is_captured(plan) || (count < CACHE_PLANS && bytes + here <= most)) {
             bytes += here;
             count++;
             at = &plan->next;
@@ -136,8 +156,8 @@ weft_status weft_program_cached(weft_session *s, const weft_problem *problem, we
 {
     weft_status status;
 
-    if (s->failures != s->cached_failures) { /* the ranks' lists may differ since */
-        weft_program_drop_cached(s);
+    if (s->failures != s->cached_failures) {
+        forget_cached(s);
         s->cached_failures = s->failures;
     }
     for (weft_plan **at = &s->cached; *at; at = &(*at)->next) {
@@ -160,12 +180,19 @@ weft_status weft_program_cached(weft_session *s, const weft_problem *problem, we
     return status;
 }
 
-void weft_program_drop_cached(weft_session *s)
+static void drop(weft_plan *list)
 {
-    while (s->cached) {
-        weft_plan *plan = s->cached;
+    while (list) {
+        weft_plan *plan = list;
 
-        s->cached = plan->next;
+        list = plan->next;
         weft_program_destroy(plan);
     }
+}
+
+void weft_program_drop_cached(weft_session *s)
+{
+    drop(s->cached);
+    drop(s->aside);
+    s->cached = s->aside = NULL;
 }

@@ -154,6 +154,7 @@ typedef struct weft_session {
     weft_problem small;       /* the last small collective that was asked for; before the first, a product */
     struct weft_plan *cached; /* plans of the one-call functions, most recently used first (program.h) */
     uint64_t cached_failures; /* `failures` when the list was last alike on all ranks */
+    struct weft_plan *aside;  /* those of them that a graph may run, from before a call that failed */
 } weft_session;
 
 /* The group's session, made by the first call that needs it (collective). */

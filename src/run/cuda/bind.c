@@ -340,13 +340,20 @@ static bool is_running(const weft_cuda_driver *cu, const weft_cuda_bound *bound)
     return bound->used && cu->cuEventQuery(bound->last) == CUDA_ERROR_NOT_READY;
 }
 
-bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound)
+bool weft_cuda_bound_pass(const weft_group *group, const weft_cuda_bound *bound)
 {
     int64_t begun = weft_clock_ns();
 
     while (is_running(weft_cuda_of(group)->device->cu, bound))
         if (weft_clock_ns() - begun > group->progress_ns)
-            return false; /* better lost than freed under a kernel */
+            return false;
+    return true;
+}
+
+bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound)
+{
+    if (!weft_cuda_bound_pass(group, bound))
+        return false; /* better lost than freed under a kernel */
     weft_cuda_executor_free(&bound->executor);
     *bound = (weft_cuda_bound){.last = bound->last};
     return true;

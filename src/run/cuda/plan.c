@@ -206,6 +206,19 @@ weft_status weft_cuda_plan_load(weft_plan *plan, weft_plan_part *part)
     return open_plan(plan, part);
 }
 
+/* ---- dropping ------------------------------------------------------------------------------------- */
+
+/* How the runs of a program ended. A kernel that gave up has stopped its peers' kernels; this tells their
+ * hosts why. */
+static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executor)
+{
+    weft_error_text why = {0};
+    weft_status status = weft_cuda_executor_outcome(executor, weft_cuda_of(plan->group)->device->uploads,
+                                                    NULL, &why); /* the stream has passed: no wait */
+
+    return status == WEFT_OK ? WEFT_OK : weft_cuda_lost(plan->group, status, why.text);
+}
+
 /* All ranks are here at the same point of their calls, and the arena is swept before it is used again: what
  * a peer still runs is through by then. Without giving anything back where a kernel did not end. */
 static void give_unmet(weft_group *group, weft_cuda_plan *p, bool done)
@@ -226,17 +239,38 @@ static void give_unmet(weft_group *group, weft_cuda_plan *p, bool done)
     free(p);
 }
 
+/* Whether the GPU is done with all of a plan's programs. Once it is gone nobody asks how they ended: a group
+ * that goes on is told here. */
+static bool end_programs(weft_plan *plan)
+{
+    weft_group *group = plan->group;
+    const weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    bool done = true, told = group->freed || weft_group_check(group) != WEFT_OK;
+
+    for (int i = 0; i < p->bound_count && done; i++)
+        done = weft_cuda_bound_pass(group, &p->bound[i]);
+    if (done && !told && p->issued && p->bound_count > 0)
+        outcome_of(plan, &p->bound[0].executor);
+    if (!done && !told && p->unmet)
+        weft_group_poison(group, WEFT_ERR_TIMEOUT,
+                          "rank %d no longer keeps a plan whose last run did not end within %.3g s, and "
+                          "cannot give its memory to others as its peers do",
+                          group->rank, (double)group->progress_ns * 1e-9);
+    return done;
+}
+
 void weft_cuda_plan_destroy(weft_plan *plan)
 {
     weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
-    bool done = true;
+    bool done;
 
     if (!p)
         return;
     weft_cuda_push(g);
-    for (int i = 0; i < p->bound_count; i++)
-        done &= weft_cuda_bound_free(plan->group, &p->bound[i]);
+    done = end_programs(plan);
+    for (int i = 0; i < p->bound_count && done; i++)
+        weft_cuda_bound_free(plan->group, &p->bound[i]);
     if (done && p->alone)
         weft_cuda_alone_leave(g, p->alone);
     for (int i = 0; i < WEFT_CUDA_BOUND_MAX && p->bound[i].last; i++) /* the first so many have one */
@@ -262,17 +296,6 @@ void weft_cuda_plan_destroy(weft_plan *plan)
 
 /* ---- waiting -------------------------------------------------------------------------------------- */
 
-/* How the runs of a program ended. A kernel that gave up has stopped its peers' kernels; this tells their
- * hosts why. */
-static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executor)
-{
-    weft_error_text why = {0};
-    weft_status status = weft_cuda_executor_outcome(executor, weft_cuda_of(plan->group)->device->uploads,
-                                                    NULL, &why); /* the stream has passed: no wait */
-
-    return status == WEFT_OK ? WEFT_OK : weft_cuda_lost(plan->group, status, why.text);
-}
-
 /* A plan has one word for all of its programs; and one more where it has another plan that stages, or one of
  * its product alone. */
 static weft_status outcome_of_all(weft_plan *plan)
@@ -295,6 +318,16 @@ static bool take_issued(weft_plan *plan)
     if (p->product && take_issued(p->product))
         issued = true;
     return (plan->staged && take_issued(plan->staged)) || issued;
+}
+
+static weft_status look_at(weft_plan *list)
+{
+    weft_status status = WEFT_OK;
+
+    for (weft_plan *plan = list; plan && status == WEFT_OK; plan = plan->next)
+        if (take_issued(plan))
+            status = outcome_of_all(plan);
+    return status;
 }
 
 /* When a stream has passed: plans that ranks made by themselves may be different ones, in the same memory,
@@ -338,10 +371,10 @@ weft_status weft_cuda_settle(weft_group *group)
     status = weft_cuda_pass(group, weft_cuda_stream(g, g->issue_stream));
     if (status == WEFT_OK)
         status = look_unmet(group);
-    for (weft_plan *plan = group->session ? group->session->cached : NULL; plan && status == WEFT_OK;
-         plan = plan->next)
-        if (take_issued(plan))
-            status = outcome_of_all(plan);
+    if (status == WEFT_OK && group->session)
+        status = look_at(group->session->cached);
+    if (status == WEFT_OK && group->session)
+        status = look_at(group->session->aside);
     if (status == WEFT_OK)
         status = weft_cuda_moe_settle(group);
     weft_cuda_pop(g);

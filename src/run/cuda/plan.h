@@ -116,7 +116,10 @@ size_t weft_cuda_plan_lay_out(struct weft_plan *plan);
 /* When the ranks know what is touched: whether there may be a plan that stages it chunk by chunk. */
 void weft_cuda_plan_note_reached(struct weft_plan *plan);
 
-/* Frees a program once the GPU is done with it; false when it was not within the group's deadline. */
+/* Waits until the GPU is done with a program; false when it was not within the group's deadline. */
+bool weft_cuda_bound_pass(const weft_group *group, const weft_cuda_bound *bound);
+
+/* The same, and frees it. */
 bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound);
 
 /* Whether an operand goes through staging memory on its way: see weft_cuda_stage. */
