@@ -99,6 +99,32 @@ static void graph_rank(weft_group *group, void *argument)
     cu->cuStreamDestroy(stream);
 }
 
+/* A call for whose plan there is memory needs none for plans of calls that may come, and those come, too. */
+static void full_rank(weft_group *group, void *argument)
+{
+    int32_t one = 1 + weft_rank(group), sum = 0;
+    char *memory = begin(group);
+    void *freed = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_alloc(group, 16 << 20, 0, &freed), WEFT_OK);
+    CHECK_INT(weft_free(group, freed), WEFT_OK);
+    CHECK_INT(weft_memcpy(group, memory, &one, sizeof(one)), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    fake_gpu_break("cuMemCreate", 0);
+    for (int i = 1; i < 4; i++) {
+        CHECK_INT(add(group, memory, i), WEFT_OK);
+        CHECK_INT(weft_memcpy(group, &sum, memory + BLOCK / 2, sizeof(sum)), WEFT_OK);
+        CHECK_INT(sum, 3);
+    }
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    fake_gpu_break(NULL, 0);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    for (int i = 4; i < 7; i++)
+        CHECK_INT(add(group, memory, i), WEFT_OK);
+    CHECK(weft_cuda_of(group)->unmet.arena.bytes > 0);
+}
+
 int main(void)
 {
     _Atomic int gone = 0;
@@ -107,5 +133,6 @@ int main(void)
     ranks_run(2, given_up_rank, &gone);
     fake_gpu_install(1, 16, true);
     ranks_run(2, graph_rank, NULL);
+    ranks_run(2, full_rank, NULL);
     return check_report("test_cuda_kept");
 }

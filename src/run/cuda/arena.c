@@ -98,6 +98,8 @@ weft_status weft_cuda_arena_grow(weft_group *group, weft_cuda_arena *a, size_t b
     bytes = weft_round_up_bytes(bytes, ALIGNMENT);
     piece = piece < bytes ? bytes : piece;
     status = weft_cuda_alloc(group, piece, ALIGNMENT, &memory);
+    if (status != WEFT_OK && bytes && bytes < piece && weft_group_check(group) == WEFT_OK)
+        status = weft_cuda_alloc(group, piece = bytes, ALIGNMENT, &memory); /* there is less left */
     if (status != WEFT_OK)
         return status;
     if (!make_room(a))

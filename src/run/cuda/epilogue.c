@@ -118,6 +118,9 @@ static weft_status take_memory(weft_plan *plan)
     weft_cuda_pop(g);
     if (!p->unmet)
         status = weft_cuda_agree(plan->group, WEFT_SYNC_AGREE, status);
+    else if (status != WEFT_OK) /* not on all ranks */
+        status = weft_group_poison(plan->group, status, "rank %d has no event for a plan: %.400s",
+                                   plan->group->rank, plan->group->error.text);
     if (status == WEFT_OK)
         p->sums = memory;
     else if (p->unmet)

@@ -108,21 +108,33 @@ static weft_status import_all(weft_cuda_group *g, int me, size_t bytes, int *fds
     return status;
 }
 
-/* Collective: adds memory to every slot, until `needed` bytes of it have some. A failure leaves what was
- * mapped in place, unused. */
+/* Memory of this rank's own for all to map. */
+static weft_status create(weft_group *group, size_t bytes, int *fd)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    weft_status status = weft_cuda_heap_create(&g->heap, group->rank, g->committed, bytes,
+                                               group->size > 1 ? fd : NULL, &group->error);
+    weft_error_text why = group->error;
+
+    return status == WEFT_OK ? WEFT_OK
+                             : weft_error_set(&group->error, status,
+                                              "rank %d could not add %zu bytes of GPU memory: %.400s",
+                                              group->rank, bytes, why.text);
+}
+
+/* Collective: adds memory to every slot, until `needed` bytes of it have some. Where a rank cannot, nobody
+ * does. */
 static weft_status extend(weft_group *group, size_t needed)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     size_t bytes = needed - g->committed, left = g->heap.stride - g->committed;
-    int fd = -1, fds[WEFT_RANKS_MAX];
+    int fd = -1, fds[WEFT_RANKS_MAX], before = g->heap.piece_count;
     weft_status status;
 
     bytes = bytes < PIECE_BYTES ? PIECE_BYTES : bytes;
     bytes = weft_round_up_bytes(bytes, g->heap.grain);
     bytes = bytes < left ? bytes : left;
-    status = weft_cuda_heap_create(&g->heap, group->rank, g->committed, bytes, group->size > 1 ? &fd : NULL,
-                                   &group->error);
-    status = weft_cuda_agree(group, WEFT_SYNC_ALLOC, status);
+    status = weft_cuda_agree(group, WEFT_SYNC_ALLOC, create(group, bytes, &fd));
     if (status == WEFT_OK && group->size > 1) {
         status = weft_group_pass(group, WEFT_SYNC_ALLOC, fd, fds);
         if (status == WEFT_OK)
@@ -133,9 +145,8 @@ static weft_status extend(weft_group *group, size_t needed)
         close(fd);
     if (status == WEFT_OK)
         g->committed += bytes;
-    else if (weft_group_check(group) == WEFT_OK) /* addresses are half taken: no later piece can go there */
-        return weft_group_poison(group, status, "rank %d could not add GPU memory: %.400s", group->rank,
-                                 group->error.text);
+    else
+        weft_cuda_heap_shrink(&g->heap, before);
     return status;
 }
 

@@ -100,12 +100,20 @@ weft_status weft_cuda_heap_import(weft_cuda_heap *heap, int rank, size_t offset,
     return weft_cuda_heap_map(heap, rank, offset, bytes, memory, error);
 }
 
+void weft_cuda_heap_shrink(weft_cuda_heap *heap, int pieces)
+{
+    for (; heap->piece_count > pieces; heap->piece_count--) {
+        const weft_cuda_piece *last = &heap->pieces[heap->piece_count - 1];
+
+        heap->device->cu->cuMemUnmap(last->at, last->bytes);
+    }
+}
+
 void weft_cuda_heap_free(weft_cuda_heap *heap)
 {
     if (!heap->base)
         return;
-    for (int i = 0; i < heap->piece_count; i++)
-        heap->device->cu->cuMemUnmap(heap->pieces[i].at, heap->pieces[i].bytes);
+    weft_cuda_heap_shrink(heap, 0);
     heap->device->cu->cuMemAddressFree(heap->base, heap->stride * (size_t)heap->world);
     free(heap->pieces);
     *heap = (weft_cuda_heap){0};

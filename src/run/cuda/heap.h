@@ -44,6 +44,9 @@ weft_status weft_cuda_heap_import(weft_cuda_heap *heap, int rank, size_t offset,
 weft_status weft_cuda_heap_map(weft_cuda_heap *heap, int rank, size_t offset, size_t bytes,
                                CUmemGenericAllocationHandle memory, weft_error_text *error);
 
+/* Takes away what was put or mapped after the first `pieces`, and never used. */
+void weft_cuda_heap_shrink(weft_cuda_heap *heap, int pieces);
+
 void weft_cuda_heap_free(weft_cuda_heap *heap);
 
 static inline char *weft_cuda_heap_slot(const weft_cuda_heap *heap, int rank)

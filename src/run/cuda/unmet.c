@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 
-enum { UNMET = 1 << 28 };              /* of a plan's number: no other plan has it */
-#define HIDDEN_MOST ((size_t)32 << 20) /* of operands that are copied once so that nobody need tell */
+enum { UNMET = 1 << 28 };                 /* of a plan's number: no other plan has it */
+#define RESERVED_MOST ((size_t)128 << 20) /* of the arena, before such a plan needs it */
+#define HIDDEN_MOST ((size_t)32 << 20)    /* of operands that are copied once so that nobody need tell */
 
 /* ---- the arena, swept --------------------------------------------------------------------------------- */
 
@@ -104,8 +105,9 @@ bool weft_cuda_unmet_can(const weft_plan *plan)
 {
     const weft_cuda_group *g = weft_cuda_of(plan->group);
 
-    return plan->kept && g->unmet.barrier && g->unmet.alike && g->unmet.failures == plan->session->failures &&
-           is_whole(&plan->asked) && plan->asked.schedule != WEFT_SCHEDULE_MULTIMEM;
+    return plan->kept && g->unmet.barrier && g->unmet.arena.bytes && g->unmet.alike &&
+           g->unmet.failures == plan->session->failures && is_whole(&plan->asked) &&
+           plan->asked.schedule != WEFT_SCHEDULE_MULTIMEM;
 }
 
 /* Everything but its block. Returns whether there is such a plan. */
@@ -214,6 +216,7 @@ weft_status weft_cuda_unmet_reserve(const weft_plan *plan)
 {
     weft_group *group = plan->group;
     weft_cuda_group *g = weft_cuda_of(group);
+    size_t bytes = 2 * plan->bytes <= RESERVED_MOST ? 2 * plan->bytes : 0;
     weft_status status = WEFT_OK;
 
     if (!plan->kept || !g->unmet.alike || group->size == 1 || group->size > WEFT_CUDA_PACKET_RANKS)
@@ -221,10 +224,10 @@ weft_status weft_cuda_unmet_reserve(const weft_plan *plan)
     if (!g->unmet.barrier)
         status = make_barrier(plan);
     if (status == WEFT_OK && !g->unmet.arena.bytes)
-        status = weft_cuda_arena_grow(group, &g->unmet.arena, 2 * plan->bytes);
+        status = weft_cuda_arena_grow(group, &g->unmet.arena, bytes);
     if (status == WEFT_OK)
-        status = weft_cuda_staging_hold(group, 0);
-    return status;
+        weft_cuda_staging_hold(group, 0);
+    return weft_group_check(group); /* without memory for them the ranks go on making theirs together */
 }
 
 void weft_cuda_unmet_free(weft_group *group)

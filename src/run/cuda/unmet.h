@@ -26,7 +26,7 @@ bool weft_cuda_unmet_make(struct weft_plan *plan, weft_status *status);
 weft_status weft_cuda_unmet_memory(weft_group *group, size_t bytes, char **memory);
 
 /* Collective, when ranks have made together a plan that is kept: what those need that they will make by
- * themselves. */
+ * themselves, where there is memory for it. An error: the group is lost. */
 weft_status weft_cuda_unmet_reserve(const struct weft_plan *plan);
 
 /* Before the group goes. */
