@@ -52,7 +52,7 @@ typedef enum weft_dtype {
     WEFT_I32,
     WEFT_I64,
     WEFT_BYTE, /* opaque bytes: movement only */
-    WEFT_F64,  /* these three: collectives only */
+    WEFT_F64,  /* this and the next two: collectives only */
     WEFT_U8,
     WEFT_BOOL,     /* a byte, 0 or 1; its sum is "or", its product "and" */
     WEFT_FP8_E4M3, /* products and movement; no reductions */
@@ -375,9 +375,8 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 /* ---- tensor-parallel products in one call --------------------------------------------------------- */
 
 /* Collective. Plans are kept by problem in the group: the 64 used last, within 64 MiB (on GPUs 512), so that
- * a known one costs no more than a run; on the CPUs of a node, and on GPUs, ranks plan a new m without an
- * exchange, unless it needs more memory than those before it. The function sets problem's op. What rank r
- * holds and gets:
+ * a known one costs no more than a run; in a node ranks plan a new m, as a rule, without an exchange of their
+ * hosts. The function has its own op, whatever the problem's is. What rank r holds and gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
  *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
  *   r; rows part r. B is plain in both.
@@ -679,7 +678,8 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  * Ranks may share a GPU (processes on one should run under MPS). Without a GPU, driver or kernels it is
  * WEFT_ERR_UNSUPPORTED on every rank. On GPUs: products of float16, bfloat16 and fp8, collectives, mixture of
  * experts and weft_grouped_gemm, with operands in any memory the GPU can use; over several nodes see
- * docs/nodes.md. */
+ * docs/nodes.md. A rank that rejects its arguments may be told alone there: its peers wait for its next call.
+ */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
 /* Not collective: with `ordered` not 0 this handle's products, collectives, messages and rounds go on

@@ -42,6 +42,9 @@ typedef struct weft_backend {
     /* Not collective: the same, where every rank can know by itself that all can, and what they decide.
      * False: they have to meet; or there is no way on this rank, and `*status` says so. NULL: never. */
     bool (*plan_alone)(struct weft_plan *plan, weft_status *status);
+    /* Before and after the ranks meet to make a plan, so that peers see it that run instead. NULL: they see.
+     */
+    void (*meets)(const weft_group *group, weft_op op, bool begins);
     /* Frees what these made, also when they failed half-way. */
     void (*plan_destroy)(struct weft_plan *plan);
     size_t kept_bytes; /* that plans of the one-call functions may have together, as their `bytes` says */

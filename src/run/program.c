@@ -21,12 +21,17 @@ static weft_plan *new_plan(weft_session *s, const weft_problem *problem, bool ke
 static weft_status open_plan(weft_session *s, uint64_t hash, const weft_problem *problem, bool kept,
                              weft_plan **out)
 {
+    const weft_backend *backend = weft_backend_of(s->group);
     weft_status status;
     weft_plan *plan;
 
     weft_session_begin(s, WEFT_CALLED_CREATE, hash, problem);
     weft_session_publish(s);
+    if (backend->meets)
+        backend->meets(s->group, problem->op, true);
     status = weft_session_meet(s);
+    if (backend->meets)
+        backend->meets(s->group, problem->op, false);
     if (status != WEFT_OK)
         return atomic_load(&s->fault) ? weft_session_resync(s, false) : status;
     plan = new_plan(s, problem, kept);

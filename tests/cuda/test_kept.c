@@ -125,6 +125,17 @@ static void full_rank(weft_group *group, void *argument)
     CHECK(weft_cuda_of(group)->unmet.arena.bytes > 0);
 }
 
+/* A rank that makes a plan by itself, and one that waits to make one together, are told that they differ. */
+static void apart_rank(weft_group *group, void *argument)
+{
+    char *memory = begin(group);
+
+    (void)argument;
+    CHECK_INT(add(group, memory, 1), WEFT_OK);
+    CHECK_INT(add(group, memory, 100 * weft_rank(group)), WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group), "ran another plan of all_reduce than rank");
+}
+
 int main(void)
 {
     _Atomic int gone = 0;
@@ -134,5 +145,6 @@ int main(void)
     fake_gpu_install(1, 16, true);
     ranks_run(2, graph_rank, NULL);
     ranks_run(2, full_rank, NULL);
+    ranks_run(2, apart_rank, NULL);
     return check_report("test_cuda_kept");
 }

@@ -7,6 +7,7 @@
 #include "run/cuda/epilogue.h"
 #include "run/cuda/group.h"
 #include "run/cuda/grouped.h"
+#include "run/cuda/journal.h"
 #include "run/cuda/moe.h"
 #include "run/cuda/nodes.h"
 #include "run/cuda/unmet.h"
@@ -215,6 +216,7 @@ const weft_backend weft_cuda_backend = {
     .plan_create = plan_create,
     .plan_load = weft_cuda_plan_load,
     .plan_alone = plan_alone,
+    .meets = weft_cuda_journal_meets,
     .plan_destroy = plan_destroy,
     .kept_bytes = (size_t)512 << 20,
     .reach = weft_cuda_plan_reach,

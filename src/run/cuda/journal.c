@@ -63,6 +63,15 @@ void weft_cuda_journal_met(const weft_plan *plan)
     weft_cuda_of(plan->group)->has_met = true;
 }
 
+void weft_cuda_journal_meets(const weft_group *group, weft_op op, bool begins)
+{
+    if (begins)
+        enter(group, 0, 0, (int)op, MEETS);
+    else
+        withdraw(group);
+    weft_cuda_of(group)->has_met |= !begins;
+}
+
 void weft_cuda_journal_run(const weft_plan *plan, uint32_t meeting)
 {
     enter_run(plan->group, weft_cuda_plan_of(plan)->number, meeting, (int)plan->part.problem.op);

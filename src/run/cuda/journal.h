@@ -14,6 +14,9 @@
 void weft_cuda_journal_meet(const struct weft_plan *plan);
 void weft_cuda_journal_met(const struct weft_plan *plan);
 
+/* The same where it is to make a plan together with its peers. */
+void weft_cuda_journal_meets(const weft_group *group, weft_op op, bool begins);
+
 /* It runs a plan with the operands of a meeting, 0 where no peer touches any. */
 void weft_cuda_journal_run(const struct weft_plan *plan, uint32_t meeting);
 

@@ -203,7 +203,7 @@ static weft_status make_barrier(const weft_plan *plan)
                                     .wire_dtype = WEFT_DTYPE_DEFAULT,
                                     .b_form = WEFT_B_PLAIN,
                                     .schedule = WEFT_SCHEDULE_PACKETS};
-    status = weft_cuda_alloc(group, 256, 256, &g->unmet.word);
+    status = g->unmet.word ? WEFT_OK : weft_cuda_alloc(group, 256, 256, &g->unmet.word);
     if (status == WEFT_OK)
         status = weft_cuda_plan_create(barrier);
     g->unmet.barrier = barrier;
