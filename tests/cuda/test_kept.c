@@ -125,6 +125,27 @@ static void full_rank(weft_group *group, void *argument)
     CHECK(weft_cuda_of(group)->unmet.arena.bytes > 0);
 }
 
+/* A rank that rejects the first call of a new size is told alone; its peers have what it calls next. */
+static void again_rank(weft_group *group, void *argument)
+{
+    int32_t one = 1 + weft_rank(group), sum = 0;
+    char *memory = begin(group);
+
+    (void)argument;
+    CHECK_INT(weft_memcpy(group, memory, &one, sizeof(one)), WEFT_OK);
+    CHECK_INT(add(group, memory, 1), WEFT_OK);
+    for (int64_t count = 100; count <= COUNT; count += COUNT - 100) {
+        if (weft_rank(group) == 0)
+            CHECK_INT(weft_all_reduce(group, NULL, memory + BLOCK / 2, count, WEFT_I32, WEFT_SUM),
+                      WEFT_ERR_ARGUMENT);
+        for (int i = 0; i < 2; i++) {
+            CHECK_INT(add(group, memory, count), WEFT_OK);
+            CHECK_INT(weft_memcpy(group, &sum, memory + BLOCK / 2, sizeof(sum)), WEFT_OK);
+            CHECK_INT(sum, 3);
+        }
+    }
+}
+
 /* A rank that makes a plan by itself, and one that waits to make one together, are told that they differ. */
 static void apart_rank(weft_group *group, void *argument)
 {
@@ -145,6 +166,7 @@ int main(void)
     fake_gpu_install(1, 16, true);
     ranks_run(2, graph_rank, NULL);
     ranks_run(2, full_rank, NULL);
+    ranks_run(2, again_rank, NULL);
     ranks_run(2, apart_rank, NULL);
     return check_report("test_cuda_kept");
 }
