@@ -10,7 +10,7 @@
 static struct {
     const char *broken;
     _Atomic int uses;
-    int devices, crews;
+    int devices, crews, more_crews;
     bool hopper, atomics, multicast;
     _Atomic bool capturing;
 } fake;
@@ -211,7 +211,7 @@ static weft_status fake_count(int *count, weft_error_text *error)
 static weft_status fake_open(int index, weft_cuda_device *device, weft_error_text *error)
 {
     (void)error;
-    *device = fake_gpu(fake.crews, fake.hopper, 11);
+    *device = fake_gpu(fake.crews + index * fake.more_crews, fake.hopper, 11);
     device->device = index;
     device->context = (CUcontext)(uintptr_t)(index + 1);
     device->cu->cuStreamCreate(&device->uploads, 0);
@@ -222,6 +222,12 @@ void fake_gpu_install(int count, int crews, bool hopper)
 {
     fake.devices = count;
     fake.crews = crews;
+    fake.more_crews = 0;
     fake.hopper = hopper;
     weft_cuda_gpus = (weft_cuda_source){fake_count, fake_open};
+}
+
+void fake_gpu_uneven(int more)
+{
+    fake.more_crews = more;
 }

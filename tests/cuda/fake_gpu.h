@@ -25,6 +25,9 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed);
 /* From now on weft_group_use_gpu finds fake GPUs 0 .. count - 1, each with that many crews. */
 void fake_gpu_install(int count, int crews, bool hopper);
 
+/* Until the next install: each GPU has so many crews more than the one before. */
+void fake_gpu_uneven(int more);
+
 /* Makes the driver call of that name fail from its n-th use on with CUDA_ERROR_UNKNOWN; NULL ends it. "all
  * meetings": kernels that are to meet before the first run do not; "some meetings": the first n do not. "peer
  * access": from the n-th question on GPUs cannot address one another. */

@@ -36,6 +36,52 @@ static inline void moe_early_refused(moe_rank *r, moe_ffn_pair *p)
     r->used = mark;
 }
 
+/* Round by round each rank does one or the other: it begins with rows that have arrived, or its call returns
+ * when it is done, or x lies so that rows cannot be moved. In every fifth round a token of one rank cannot
+ * be. */
+static inline void moe_early_by_turns(moe_rank *r, moe_ffn_pair *p, int rounds)
+{
+    size_t y_bytes = (size_t)(p->c.tokens * moe_row_bytes(&p->c)), mark = r->used;
+    int rank = weft_rank(r->gpu), world = weft_size(r->gpu);
+    char *clean = calloc(1, y_bytes), *y = calloc(1, y_bytes);
+
+    for (int i = 0; i < rounds; i++) {
+        int way = (i * i + i / 3 + 2 * rank) % 3, wrong = i % 5 == 4 ? i / 5 % world : -1;
+        moe_tokens t;
+
+        p->c.kind = wrong >= 0 ? MOE_FULL : i % MOE_KINDS;
+        t = moe_ffn_tokens(&p->c, rank, i);
+        if (wrong == rank)
+            t.expert[7 * p->c.topk] = p->c.experts;
+        weft_moe_input input = {.size = sizeof(input),
+                                .tokens = t.count,
+                                .x = t.x,
+                                .expert = t.expert,
+                                .weight = t.weight},
+                       up = moe_input_up(r, &p->c, &t);
+        void *there_y = moe_up(r, clean, y_bytes);
+        weft_status refused = rank == wrong ? WEFT_ERR_ARGUMENT : wrong >= 0 ? WEFT_ERR_PEER : WEFT_OK;
+
+        if (way == 2) {
+            up.x = (char *)moe_take(r, y_bytes + 8) + 8;
+            CHECK_INT(weft_memcpy(r->solo, (void *)(uintptr_t)up.x, t.x, y_bytes), WEFT_OK);
+        }
+        memset(y, 0, y_bytes);
+        CHECK_INT(weft_moe_forward(p->cpu, 0, &input, &p->expert, y), refused);
+        CHECK_INT(weft_group_set_stream(r->gpu, way != 1, way != 1 ? WEFT_STREAM_OWN : NULL), WEFT_OK);
+        CHECK_INT(weft_moe_forward(p->gpu, 0, &up, &p->there, there_y), way == 1 ? refused : WEFT_OK);
+        if (way != 1)
+            CHECK_INT(weft_group_wait(r->gpu), refused);
+        moe_same(r, there_y, y, y_bytes, "results of ranks that take turns");
+        moe_tokens_free(&t);
+        r->used = mark;
+    }
+    CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK); /* a refused call leaves a kernel, and a graph follows */
+    free(clean);
+    free(y);
+}
+
 static inline void moe_early(moe_rank *r, const weft_cuda_driver *cu)
 {
     for (size_t i = 0; i < sizeof(moe_early_shapes) / sizeof(*moe_early_shapes); i++) {
@@ -46,10 +92,21 @@ static inline void moe_early(moe_rank *r, const weft_cuda_driver *cu)
         /* those whose calls return when they are done wait for all rows */
         moe_forward_rounds(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, weft_rank(r->gpu) % 2);
         moe_early_refused(r, &p);
+        moe_early_by_turns(r, &p, 20);
         moe_forward_graph(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, cu);
         moe_round(r, &p.c, p.cpu, p.gpu, 0);
         moe_ffn_close(&p, i % 2 == 0);
     }
+}
+
+/* GPUs of different sizes, so that one rank alone has all of its own. */
+static inline void moe_early_uneven(moe_rank *r)
+{
+    moe_ffn_pair p;
+
+    moe_ffn_open(r, &moe_early_shapes[0], true, &p);
+    moe_forward_rounds(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, true);
+    moe_ffn_close(&p, true);
 }
 
 /* Rank 1 does not come. */

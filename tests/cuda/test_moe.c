@@ -41,6 +41,16 @@ static void early(weft_group *group, void *argument)
     moe_end(&r);
 }
 
+static void early_uneven(weft_group *group, void *argument)
+{
+    moe_rank r;
+
+    (void)argument;
+    if (moe_begin_on(group, weft_rank(group), &r))
+        moe_early_uneven(&r);
+    moe_end(&r);
+}
+
 static void early_missing(weft_group *group, void *argument)
 {
     moe_rank r;
@@ -78,6 +88,10 @@ int main(void)
     ranks_run(3, early, NULL);
     CHECK(fake_gpu_take_counts().moves > 0);
     ranks_run(3, early_missing, NULL);
+    fake_gpu_take_counts();
+    fake_gpu_uneven(2);
+    ranks_run(3, early_uneven, NULL);
+    CHECK(fake_gpu_take_counts().moves > 0);
     fake_gpu_install(3, 4, false);
     ranks_run(3, shapes, &no);
     fake_gpu_install(1, 16, true);

@@ -114,7 +114,7 @@ static weft_cuda_moe_room room_of(const weft_cuda_group *g, const weft_device_mo
     int sms = weft_cuda_ctas(g->device, g->crews);
     weft_cuda_moe_room room = weft_cuda_moe_room_of(sms, is_alone(g));
 
-    if (g->device->hopper && is_alone(g) && weft_cuda_moe_moves(shape, world))
+    if (g->device->hopper && g->whole && weft_cuda_moe_moves(shape, world)) /* the same on all ranks */
         room.movers = weft_cuda_moe_movers(sms);
     return room;
 }
