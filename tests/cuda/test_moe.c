@@ -51,6 +51,18 @@ static void early_uneven(weft_group *group, void *argument)
     moe_end(&r);
 }
 
+/* Ranks that come late one after another, each within its time, do not end the product that waits for all. */
+static void early_patience(void)
+{
+    weft_cuda_moe_state state = {0};
+    weft_cuda_control control = {0};
+    weft_cuda_moe lane = {.world = 8, .deadline_ns = 1000, .state = &state, .control = &control};
+
+    CHECK(weft_cuda_moe_arrival(&lane).deadline_ns > 9 * lane.deadline_ns);
+    lane.deadline_ns = UINT64_MAX / 4;
+    CHECK(weft_cuda_moe_arrival(&lane).deadline_ns >= lane.deadline_ns);
+}
+
 static void early_missing(weft_group *group, void *argument)
 {
     moe_rank r;
@@ -88,6 +100,7 @@ int main(void)
     ranks_run(3, early, NULL);
     CHECK(fake_gpu_take_counts().moves > 0);
     ranks_run(3, early_missing, NULL);
+    early_patience();
     fake_gpu_take_counts();
     fake_gpu_uneven(2);
     ranks_run(3, early_uneven, NULL);

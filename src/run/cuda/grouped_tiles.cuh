@@ -253,8 +253,8 @@ __device__ __forceinline__ Tile await_tile_together(uint32_t smem, uint32_t rank
     return t;
 }
 
-/* One thread: until a step has come, or nothing comes any more: whoever waited for that has told it, long
- * before this expires. Partner: the add_release_here of those who bring rows. */
+/* One thread: until a step has come, or nothing comes any more: whoever waited for that has told it before
+ * this expires. Partner: the add_release_here of those who bring rows. */
 __device__ void await_rows(const weft_cuda_arrival &a, int step)
 {
     const uint64_t *word = a.ready + (int64_t)step * WEFT_CUDA_LINE_WORDS;

@@ -141,13 +141,22 @@ int weft_cuda_moe_movers(int sms)
     return sms < 8 ? 2 : sms / 4 / 2 * 2;
 }
 
+/* The lists have their time to come, and then the rows of each rank, one after another: what a tile may wait
+ * for, where no wait of those who bring its rows has expired. */
+static uint64_t wait_of_tiles(const weft_cuda_moe *lane)
+{
+    uint64_t waits = (uint64_t)lane->world + 2;
+
+    return lane->deadline_ns > UINT64_MAX / waits ? UINT64_MAX : waits * lane->deadline_ns;
+}
+
 weft_cuda_arrival weft_cuda_moe_arrival(const weft_cuda_moe *lane)
 {
     return (weft_cuda_arrival){.ready = lane->ready,
                                .runs = &lane->state->moved,
                                .step = lane->entry_step,
                                .abort = &lane->control->abort,
-                               .deadline_ns = 2 * lane->deadline_ns,
+                               .deadline_ns = wait_of_tiles(lane),
                                .posts = (int32_t)lane->movers,
                                .steps = lane->world};
 }

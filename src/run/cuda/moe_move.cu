@@ -7,8 +7,9 @@
  * fills and empties: 4 pieces come in, 3 go out. A row that several experts want is read once.
  *
  * It comes in while dispatch_recv places rows, to send without waiting for that, and lets the product in at
- * once: every CTA of it is resident then. All waits are for peers and for kernels that were launched before,
- * so that it ends too where kernels of a stream run one after another.
+ * once: every CTA of it is resident then. They must be, because they wait for one another's rows. All other
+ * waits are for peers and for kernels that were launched before, so that it ends too where kernels of a
+ * stream run one after another.
  */
 #include "early.cuh"
 #include "hopper.cuh"
