@@ -396,10 +396,20 @@ static int check_results(round_bench *m, bool *ok)
 
 /* ---- one shape ----------------------------------------------------------------------------------------- */
 
+/* The results, and rows that the rounds before brought and those to come bring again: over a link a rank's
+ * own.
+ */
 static int poison(round_bench *m)
 {
     gpu_experts *b = &m->b;
 
+    for (int i = 0; i < (b->link ? 1 : b->world); i++) {
+        const weft_cuda_moe *lane = &b->ranks[i].lane;
+        size_t rows = (size_t)(lane->capacity * lane->row_stride);
+
+        TRY(cuMemsetD8Async((CUdeviceptr)(uintptr_t)lane->row, 0xff, (b->link ? 1 : (size_t)b->world) * rows,
+                            b->device.uploads));
+    }
     TRY(cuMemsetD8Async(b->ranks[0].y, 0xff, (size_t)(b->shape.tokens * b->row_bytes), b->device.uploads));
     TRY(cuStreamSynchronize(b->device.uploads));
     return 0;
