@@ -425,6 +425,14 @@ static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
     return wrong != 0;
 }
 
+/* The i-th of those that were asked for, from argv[first] on, or of the table. */
+static shape shape_at(int argc, char **argv, int first, int i)
+{
+    char **numbers = argv + first + 3 * (ptrdiff_t)i;
+
+    return argc > first ? (shape){atoll(numbers[0]), atoll(numbers[1]), atoll(numbers[2])} : shapes[i];
+}
+
 int main(int argc, char **argv)
 {
     bench b = {0};
@@ -436,8 +444,14 @@ int main(int argc, char **argv)
     int first = 1 + option + tunes,
         count = argc > first ? (argc - first) / 3 : (int)(sizeof(shapes) / sizeof(shapes[0]));
     ratios sum = {0, 0}, least = {INFINITY, INFINITY};
+    int64_t result_bytes = 256;
     int failed = 0;
 
+    for (int i = 0; i < count; i++) {
+        shape s = shape_at(argc, argv, first, i);
+
+        result_bytes = weft_max(result_bytes, s.m * s.n * 2);
+    }
     if (weft_cuda_device_open(0, &b.device, &b.error) != WEFT_OK)
         return fail(&b, "no GPU");
     const weft_cuda_driver *cu = b.device.cu;
@@ -445,7 +459,7 @@ int main(int argc, char **argv)
         return fail(&b, "cuBLASLt was not found");
     b.fp8 = fp8, b.blocks = blocks, b.fast = fast, b.silu = silu;
     if (!make_pool(cu, dtype, true, &b.integers) || !make_pool(cu, dtype, false, &b.reals) ||
-        cu->cuMemAlloc(&b.result, (size_t)256 << 20) != CUDA_SUCCESS ||
+        cu->cuMemAlloc(&b.result, (size_t)result_bytes) != CUDA_SUCCESS ||
         cu->cuEventCreate(&b.begin, 0) != CUDA_SUCCESS || cu->cuEventCreate(&b.end, 0) != CUDA_SUCCESS)
         return fail(&b, "no memory on the GPU");
     if (blocks && (cu->cuMemAlloc(&b.ones, ONES_BYTES) != CUDA_SUCCESS ||
@@ -455,12 +469,9 @@ int main(int argc, char **argv)
            "     M      N      K  cuBLASLt  unfused      own  auto is   ratio    own  tile of own\n",
            b.device.name, b.peer.version, fp8 ? "fp8 (e4m3) to bf16" : "bf16");
     for (int i = 0; i < count; i++) {
-        shape s = shapes[i % (int)(sizeof(shapes) / sizeof(shapes[0]))];
+        shape s = shape_at(argc, argv, first, i);
         ratios r = {NAN, NAN};
 
-        if (argc > first)
-            s = (shape){atoll(argv[first + 3 * i]), atoll(argv[first + 3 * i + 1]),
-                        atoll(argv[first + 3 * i + 2])};
         failed |= bench_shape(&b, &s, tunes, &r);
         sum.chosen += log(r.chosen);
         sum.own += log(r.own);
