@@ -2,7 +2,8 @@
  * How the sums of a tile's slices come together, of WIDTH columns of a row at a time: out of the shared
  * memory of all, or, where WEFT_CUDA_SENT is defined, through that of the GPU. Included by splitk_sm90.cu.
  *
- * An SM takes 5 to 8 bytes a cycle out of another's shared memory, and 64 out of L2: where a slice has many
+ * An SM takes far fewer bytes a cycle out of another's shared memory than out of L2 (by the times of whole
+ * kernels, 5 to 8 beside up to 64): where a slice has many
  * sums, it writes them there as the tensor cores have them, and when all of the cluster have, the slices add
  * up their shares and turn them round in their own shared memory.
  */

@@ -5,7 +5,7 @@
  * multiply. These kernels know nothing of plans, tasks and signals. The weights (B) are on the tensor cores'
  * 64-row axis and the rows of A, the tokens, on the other. A cluster makes a tile: each of its CTAs, which
  * is a slice, multiplies its share of k, then adds up its share of the tile, in the order of k: out of the
- * shared memory of all, or, where those are many sums, out of the GPU's, which is eight times as fast. Where
+ * shared memory of all, or, where those are many sums, out of the GPU's, which is faster then. Where
  * a cluster is not enough, several groups of slices make a tile: each writes its sums to memory, and the last
  * to come adds them up, in the order of k too. So the bits are the same every run, and no CTA ever waits for
  * one outside its cluster.
