@@ -7,8 +7,8 @@
  * owner's `slot` rows, which combine sums.
  *
  * Protocol of an epoch, one per dispatch. No barrier, nothing is reset.
- *   1. The sender writes manifest, wire rows and entries, then one {epoch, count} word to every rank, also
- * when zero, doubled by the parity of the epoch. A rank whose input was rejected sends the count REJECTED.
+ *   1. The sender writes manifest, wire rows and entries, then one {epoch, count} word to every rank, even
+ *      if zero, doubled by the parity of the epoch. A rank whose input was rejected sends the count REJECTED.
  *   2. A receiver waits for the words of all ranks before it reads anything else. If one says rejected, every
  *      rank sees that, and all leave the epoch.
  *   3. The sender stages tokens and advances `staged`, {epoch, tokens}; receivers follow it.

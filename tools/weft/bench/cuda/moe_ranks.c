@@ -3,6 +3,7 @@
 
 #include "bench/cuda/failed.h"
 #include "bench/cuda/link.h"
+#include "bench/cuda/moe.h"
 
 #include "core/dtype.h"
 #include "core/part.h"
@@ -14,6 +15,16 @@
 #include <stdlib.h>
 
 static const uint64_t DEADLINE_NS = 5000000000u;
+
+int moe_ranks_open(gpu_experts *b)
+{
+    TRY(cuEventCreate(&b->begin, CU_EVENT_DEFAULT));
+    TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
+    TRY(cuEventCreate(&b->fork, CU_EVENT_DISABLE_TIMING));
+    TRY(cuStreamCreate(&b->side, CU_STREAM_NON_BLOCKING));
+    return failed(&b->error,
+                  cuda_moe_copy_rate(b->device.cu, b->device.uploads, &b->copy_bytes_per_us, &b->error));
+}
 
 /* ---- a layer ------------------------------------------------------------------------------------------- */
 

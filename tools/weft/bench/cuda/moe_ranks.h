@@ -54,7 +54,11 @@ static inline void *at(CUdeviceptr pointer)
     return (void *)(uintptr_t)pointer;
 }
 
-/* 0, or 1 with a line on standard error, as all of these. `movers`: of every rank, 0: none. */
+/* What measures them on a device that is open: events, the link's stream, the rate of a copy. 0, or 1 with a
+ * line on standard error, as all of these. */
+int moe_ranks_open(gpu_experts *b);
+
+/* `movers`: of every rank, 0: none. */
 int moe_ranks_make(gpu_experts *b, uint64_t seed, int movers);
 void moe_ranks_free(gpu_experts *b);
 int moe_ranks_upload(gpu_experts *b, CUdeviceptr *to, const void *from, size_t bytes);

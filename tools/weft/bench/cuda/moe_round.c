@@ -509,12 +509,7 @@ static int measure(round_bench *m, const bench_moe_choice *choice)
     gpu_experts *b = &m->b;
     int sms = weft_cuda_ctas(&b->device, b->device.crews) / (b->link ? 1 : b->world), movers, status;
 
-    TRY(cuEventCreate(&b->begin, CU_EVENT_DEFAULT));
-    TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
-    TRY(cuEventCreate(&b->fork, CU_EVENT_DISABLE_TIMING));
-    TRY(cuStreamCreate(&b->side, CU_STREAM_NON_BLOCKING));
-    status = failed(&b->error,
-                    cuda_moe_copy_rate(b->device.cu, b->device.uploads, &b->copy_bytes_per_us, &b->error));
+    status = moe_ranks_open(b);
     movers = choice->movers ? (int)choice->movers : weft_cuda_moe_movers(sms);
     if (b->link)
         report_note(&b->report,

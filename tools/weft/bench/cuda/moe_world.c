@@ -318,12 +318,7 @@ static int measure(gpu_experts *b, const bench_moe_choice *choice)
 
     if (status)
         return status;
-    TRY(cuEventCreate(&b->begin, CU_EVENT_DEFAULT));
-    TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
-    TRY(cuEventCreate(&b->fork, CU_EVENT_DISABLE_TIMING));
-    TRY(cuStreamCreate(&b->side, CU_STREAM_NON_BLOCKING));
-    status = failed(&b->error,
-                    cuda_moe_copy_rate(b->device.cu, b->device.uploads, &b->copy_bytes_per_us, &b->error));
+    status = moe_ranks_open(b);
     if (b->link)
         report_note(
             &b->report,
