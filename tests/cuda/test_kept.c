@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 enum { KEPT = 64, COUNT = 40009, BLOCK = 1 << 20 };
 
@@ -47,6 +48,27 @@ static void given_up_rank(weft_group *group, void *argument)
         status = add(group, memory, 100 + i);
     CHECK_INT(weft_group_wait(group), WEFT_ERR_TIMEOUT);
     CHECK_HAS(weft_error(group), "to enter run 1, and it did not come");
+}
+
+/* Who no longer keeps a plan whose run waits for a peer waits as long as the run does: the peer has its time
+ * to come, not only that of a task. */
+static void late_rank(weft_group *group, void *argument)
+{
+    char *memory = begin(group);
+
+    (void)argument;
+    CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
+    for (int i = 0; i < 2 * KEPT; i++)
+        CHECK_INT(add(group, memory, 1000 + i), WEFT_OK);
+    CHECK_INT(weft_group_wait(group), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, 20, 0.2), WEFT_OK);
+    if (weft_rank(group) == 1)
+        nanosleep(&(struct timespec){1, 0}, NULL);
+    for (int i = 0; i < 2 * KEPT; i++)
+        CHECK_INT(add(group, memory, 100 + i), WEFT_OK);
+    CHECK_INT(weft_group_wait(group), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, 20, 20), WEFT_OK);
 }
 
 /* A call that fails on all ranks makes plans go, but not that of a graph. */
@@ -163,6 +185,7 @@ int main(void)
 
     fake_gpu_install(2, 16, true);
     ranks_run(2, given_up_rank, &gone);
+    ranks_run(2, late_rank, NULL);
     fake_gpu_install(1, 16, true);
     ranks_run(2, graph_rank, NULL);
     ranks_run(2, full_rank, NULL);

@@ -137,6 +137,8 @@ void weft_cuda_epilogue_free(weft_plan *plan)
     int64_t begun = weft_clock_ns();
 
     weft_cuda_push(g);
+    if (p->finished && p->unmet && !plan->group->freed && weft_group_check(plan->group) == WEFT_OK)
+        weft_cuda_pass_event(plan->group, p->finished); /* as long as its runs wait for a peer that is late */
     while (p->finished && g->device->cu->cuEventQuery(p->finished) == CUDA_ERROR_NOT_READY &&
            weft_clock_ns() - begun <= plan->group->progress_ns)
         ;

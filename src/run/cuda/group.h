@@ -166,6 +166,8 @@ weft_status weft_cuda_settle(weft_group *group);
 
 /* Until the stream has passed everything, or the group is lost and the kernels have been stopped. */
 weft_status weft_cuda_pass(weft_group *group, CUstream stream);
+/* The same of what is before an event that was recorded. */
+weft_status weft_cuda_pass_event(weft_group *group, CUevent event);
 
 /* How many ranks of this process's groups are on the same GPU, this one among them. */
 int weft_cuda_sharers(const weft_cuda_group *g);

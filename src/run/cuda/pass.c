@@ -1,4 +1,4 @@
-/* Waiting for a stream while looking after the peers, and saying why a kernel gave up. See group.h. */
+/* Waiting for a stream, or an event, while looking after the peers, and saying why a kernel gave up. See group.h. */
 #include "run/cuda/group.h"
 #include "run/cuda/journal.h"
 
@@ -30,7 +30,8 @@ static weft_status look(weft_group *group)
     return weft_cuda_journal_compare(group);
 }
 
-weft_status weft_cuda_pass(weft_group *group, CUstream stream)
+/* An event, or a stream to its end. */
+static weft_status pass(weft_group *group, CUevent event, CUstream stream)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     const weft_cuda_driver *cu = g->device->cu;
@@ -38,12 +39,12 @@ weft_status weft_cuda_pass(weft_group *group, CUstream stream)
     weft_status lost = WEFT_OK;
 
     for (;;) {
-        CUresult result = cu->cuStreamQuery(stream);
+        CUresult result = event ? cu->cuEventQuery(event) : cu->cuStreamQuery(stream);
         int64_t now = weft_clock_ns();
 
         if (result != CUDA_ERROR_NOT_READY && result != CUDA_SUCCESS) {
             weft_error_text why = {0};
-            weft_status status = weft_cuda_check(cu, result, "cuStreamQuery", &why);
+            weft_status status = weft_cuda_check(cu, result, event ? "cuEventQuery" : "cuStreamQuery", &why);
 
             if (look(group) != WEFT_OK) /* a process that dies can take MPS, and so this one's GPU, with it */
                 return weft_group_check(group);
@@ -60,6 +61,16 @@ weft_status weft_cuda_pass(weft_group *group, CUstream stream)
         if (now - begun > SPIN_NS)
             nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
     }
+}
+
+weft_status weft_cuda_pass(weft_group *group, CUstream stream)
+{
+    return pass(group, NULL, stream);
+}
+
+weft_status weft_cuda_pass_event(weft_group *group, CUevent event)
+{
+    return pass(group, event, NULL);
 }
 
 weft_status weft_cuda_lost(weft_group *group, weft_status status, const char *why)

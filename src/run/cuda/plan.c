@@ -239,23 +239,22 @@ static void give_unmet(weft_group *group, weft_cuda_plan *p, bool done)
     free(p);
 }
 
-/* Whether the GPU is done with all of a plan's programs. Once it is gone nobody asks how they ended: a group
- * that goes on is told here. */
+/* Whether the GPU is done with all of a plan's programs. Of one that all ranks drop here its last runs may
+ * still wait for a peer that is late: they know how long, and this one waits for them. Once it is gone nobody
+ * asks how they ended: a group that goes on is told here. */
 static bool end_programs(weft_plan *plan)
 {
     weft_group *group = plan->group;
     const weft_cuda_plan *p = weft_cuda_plan_of(plan);
     bool done = true, told = group->freed || weft_group_check(group) != WEFT_OK;
 
-    for (int i = 0; i < p->bound_count && done; i++)
+    for (int i = 0; i < p->bound_count && done; i++) {
+        if (p->unmet && !told && p->bound[i].used)
+            told = weft_cuda_pass_event(group, p->bound[i].last) != WEFT_OK;
         done = weft_cuda_bound_pass(group, &p->bound[i]);
+    }
     if (done && !told && p->issued && p->bound_count > 0)
         outcome_of(plan, &p->bound[0].executor);
-    if (!done && !told && p->unmet)
-        weft_group_poison(group, WEFT_ERR_TIMEOUT,
-                          "rank %d no longer keeps a plan whose last run did not end within %.3g s, and "
-                          "cannot give its memory to others as its peers do",
-                          group->rank, (double)group->progress_ns * 1e-9);
     return done;
 }
 
