@@ -21,7 +21,7 @@ static weft_status reject(weft_group *group, const char *call, const weft_proble
 {
     weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s of %lld elements of %s: %s", call,
                    (long long)p->count, weft_dtype_name(p->dtype), why);
-    return weft_session_reject(group, p, WEFT_ERR_ARGUMENT);
+    return weft_program_reject(group, p, WEFT_ERR_ARGUMENT);
 }
 
 /* What is not acceptable in it. */

@@ -42,6 +42,9 @@ typedef struct weft_backend {
     /* Not collective: the same, where every rank can know by itself that all can, and what they decide.
      * False: they have to meet; or there is no way on this rank, and `*status` says so. NULL: never. */
     bool (*plan_alone)(struct weft_plan *plan, weft_status *status);
+    /* Whether they do, as things are: peers of a rank that rejects a call do not come to hear of it. NULL:
+     * they always do. */
+    bool (*plans_alone)(const weft_group *group);
     /* Before and after the ranks meet to make a plan, so that peers see it that run instead. NULL: they see.
      */
     void (*meets)(const weft_group *group, weft_op op, bool begins);

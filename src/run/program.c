@@ -84,6 +84,26 @@ void weft_program_destroy(weft_plan *plan)
     free(plan);
 }
 
+weft_status weft_program_reject(weft_group *group, const weft_problem *asked, weft_status rejection)
+{
+    const weft_backend *backend = weft_backend_of(group);
+    weft_error_text why = group->error;
+    weft_session *s;
+    weft_status status = weft_session_of(group, &s);
+
+    if (status != WEFT_OK)
+        return status;
+    group->error = why;
+    if (backend->plans_alone && backend->plans_alone(group))
+        return rejection;
+    if (backend->meets)
+        backend->meets(group, asked->op, true);
+    status = weft_session_reject(group, asked, rejection);
+    if (backend->meets)
+        backend->meets(group, asked->op, false);
+    return status;
+}
+
 /*
  * A plan of this rank alone: what the others ask for is compared when it runs. WEFT_OK and none in `*out`:
  * the ranks have to meet. A rank that fails tells the others, who are in the run.

@@ -51,6 +51,10 @@ weft_status weft_program_create(weft_session *session, const weft_problem *probl
 weft_status weft_program_load(weft_session *session, weft_plan_part *part, struct weft_plan **plan);
 void weft_program_destroy(struct weft_plan *plan);
 
+/* Rejects a call that keeps its plan, as weft_session_reject; where plans need no meeting this rank is told
+ * alone, and the others wait for its next call. */
+weft_status weft_program_reject(weft_group *group, const weft_problem *asked, weft_status rejection);
+
 /* A plan, made by this rank alone where the ranks need not meet for it, else collectively like the above.
  * `kept`: as of the plan. */
 weft_status weft_program_make(weft_session *session, const weft_problem *problem, bool kept,

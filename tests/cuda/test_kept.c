@@ -71,6 +71,16 @@ static void late_rank(weft_group *group, void *argument)
     CHECK_INT(weft_set_deadlines(group, 20, 20), WEFT_OK);
 }
 
+static void fail(weft_group *group)
+{
+    weft_problem p;
+    weft_plan *plan;
+
+    weft_problem_init(&p, WEFT_OP_ALL_REDUCE);
+    p.count = 1 + weft_rank(group);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_ERR_MISMATCH);
+}
+
 /* A call that fails on all ranks makes plans go, but not that of a graph. */
 static void graph_rank(weft_group *group, void *argument)
 {
@@ -100,7 +110,7 @@ static void graph_rank(weft_group *group, void *argument)
     CHECK_INT(weft_group_wait(group), WEFT_OK);
     CHECK_INT(weft_barrier(group), WEFT_OK);
     for (int i = 0; i < 2; i++) {
-        CHECK_INT(add(group, memory, -1), WEFT_ERR_ARGUMENT);
+        fail(group);
         for (int j = 1; j <= KEPT; j++)
             CHECK_INT(add(group, memory, COUNT + j), WEFT_OK);
         CHECK_INT(weft_group_wait(group), WEFT_OK);
@@ -147,7 +157,8 @@ static void full_rank(weft_group *group, void *argument)
     CHECK(weft_cuda_of(group)->unmet.arena.bytes > 0);
 }
 
-/* A rank that rejects the first call of a new size is told alone; its peers have what it calls next. */
+/* A rank that rejects the first call of a new size, or what nobody could call so, is told alone; its peers
+ * have what it calls next. */
 static void again_rank(weft_group *group, void *argument)
 {
     int32_t one = 1 + weft_rank(group), sum = 0;
@@ -157,9 +168,12 @@ static void again_rank(weft_group *group, void *argument)
     CHECK_INT(weft_memcpy(group, memory, &one, sizeof(one)), WEFT_OK);
     CHECK_INT(add(group, memory, 1), WEFT_OK);
     for (int64_t count = 100; count <= COUNT; count += COUNT - 100) {
-        if (weft_rank(group) == 0)
+        if (weft_rank(group) == 0) {
+            CHECK_INT(add(group, memory, -1), WEFT_ERR_ARGUMENT);
+            CHECK_HAS(weft_error(group), "count must not be negative");
             CHECK_INT(weft_all_reduce(group, NULL, memory + BLOCK / 2, count, WEFT_I32, WEFT_SUM),
                       WEFT_ERR_ARGUMENT);
+        }
         for (int i = 0; i < 2; i++) {
             CHECK_INT(add(group, memory, count), WEFT_OK);
             CHECK_INT(weft_memcpy(group, &sum, memory + BLOCK / 2, sizeof(sum)), WEFT_OK);

@@ -216,6 +216,7 @@ const weft_backend weft_cuda_backend = {
     .plan_create = plan_create,
     .plan_load = weft_cuda_plan_load,
     .plan_alone = plan_alone,
+    .plans_alone = weft_cuda_unmet_are,
     .meets = weft_cuda_journal_meets,
     .plan_destroy = plan_destroy,
     .kept_bytes = (size_t)512 << 20,

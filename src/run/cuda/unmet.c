@@ -101,12 +101,17 @@ static bool is_whole(const weft_problem *p)
     return p->op < WEFT_OP_ALL_REDUCE ? p->m > 0 && p->n > 0 && p->k > 0 && p->l > 0 : p->count > 0;
 }
 
+bool weft_cuda_unmet_are(const weft_group *group)
+{
+    const weft_cuda_group *g = weft_cuda_of(group);
+
+    return g->unmet.barrier && g->unmet.arena.bytes && g->unmet.alike &&
+           g->unmet.failures == group->session->failures;
+}
+
 bool weft_cuda_unmet_can(const weft_plan *plan)
 {
-    const weft_cuda_group *g = weft_cuda_of(plan->group);
-
-    return plan->kept && g->unmet.barrier && g->unmet.arena.bytes && g->unmet.alike &&
-           g->unmet.failures == plan->session->failures && is_whole(&plan->asked) &&
+    return plan->kept && weft_cuda_unmet_are(plan->group) && is_whole(&plan->asked) &&
            plan->asked.schedule != WEFT_SCHEDULE_MULTIMEM;
 }
 

@@ -15,7 +15,9 @@
 
 #include "run/cuda/plan.h"
 
-/* Whether a plan with its group and problem can be such: the same answer on all ranks. */
+/* Whether plans are, as the group stands, and whether one of such a problem can be: the same answers on all
+ * ranks. */
+bool weft_cuda_unmet_are(const weft_group *group);
 bool weft_cuda_unmet_can(const struct weft_plan *plan);
 
 /* Makes one. False: there is no such plan on any rank, and who makes plans together says why; or
