@@ -7,7 +7,10 @@
 
 #include <stdlib.h>
 
-enum { UNMET = 1 << 28 };                 /* of a plan's number: no other plan has it */
+enum {
+    UNMET = 1 << 28, /* of a plan's number: no other plan has it */
+    EVENTS = 256     /* for programs of such plans, where other ranks are in the context */
+};
 #define RESERVED_MOST ((size_t)128 << 20) /* of the arena, before such a plan needs it */
 #define HIDDEN_MOST ((size_t)32 << 20)    /* of operands that are copied once so that nobody need tell */
 
@@ -232,6 +235,11 @@ weft_status weft_cuda_unmet_reserve(const weft_plan *plan)
         status = weft_cuda_arena_grow(group, &g->unmet.arena, bytes);
     if (status == WEFT_OK)
         weft_cuda_staging_hold(group, 0);
+    if (g->crowded) {
+        weft_cuda_push(g);
+        weft_cuda_events_keep(g, EVENTS);
+        weft_cuda_pop(g);
+    }
     return weft_group_check(group); /* without memory for them the ranks go on making theirs together */
 }
 
