@@ -112,6 +112,7 @@ enum { WEFT_JOURNAL_ENTRIES = 256 };
 typedef struct weft_journal {
     _Atomic uint64_t count;
     _Atomic uint64_t entries[WEFT_JOURNAL_ENTRIES]; /* the last of them, by their number */
+    _Atomic uint64_t sums[WEFT_JOURNAL_ENTRIES];    /* of each and all before it */
 } weft_journal;
 
 /* Symmetric; each rank writes only its own. Behind it a rank has the records of the far ranks that it listens

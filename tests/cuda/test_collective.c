@@ -342,7 +342,7 @@ static void not_launched_rank(weft_group *group, void *argument)
     CHECK_INT(weft_barrier(group), WEFT_OK);
     CHECK_INT(weft_scatter(group, memory, (char *)memory + 4096, 64, WEFT_F32, 0), WEFT_OK);
     CHECK_INT(weft_barrier(group), WEFT_OK);
-    CHECK_INT(weft_cuda_journal_compare(group), WEFT_OK);
+    CHECK_INT(weft_cuda_journal_compare(group, false), WEFT_OK);
 }
 
 static void counted_killed_process(int rank, void *argument)

@@ -209,6 +209,23 @@ static void apart_rank(weft_group *group, void *argument)
     CHECK_HAS(weft_error(group), "ran another plan of all_reduce than rank");
 }
 
+/* Ranks that asked for different sizes are told, however many calls came after. */
+static void long_ago_rank(weft_group *group, void *argument)
+{
+    char *memory = begin(group);
+    weft_status status = WEFT_OK;
+
+    (void)argument;
+    CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
+    CHECK_INT(add(group, memory, 64), WEFT_OK);
+    CHECK_INT(weft_group_wait(group), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(add(group, memory, 101 + weft_rank(group)), WEFT_OK);
+    for (int i = 0; i < 1000 && status == WEFT_OK; i++)
+        status = add(group, memory, 64);
+    CHECK_INT(weft_group_wait(group), WEFT_ERR_MISMATCH);
+}
+
 int main(void)
 {
     _Atomic int gone = 0;
@@ -222,5 +239,6 @@ int main(void)
     ranks_run(2, eventless_rank, NULL);
     ranks_run(2, again_rank, NULL);
     ranks_run(2, apart_rank, NULL);
+    ranks_run(2, long_ago_rank, NULL);
     return check_report("test_cuda_kept");
 }

@@ -23,14 +23,25 @@ static weft_journal *journal_of(const weft_session *session, int rank)
     return &((weft_run_control *)(void *)((char *)session->control + session->delta[rank]))->journal;
 }
 
+static uint64_t add(uint64_t sum, uint64_t entry)
+{
+    sum = (sum ^ (entry & ~(uint64_t)MARKS)) * 0x9e3779b97f4a7c15u;
+    return sum ^ sum >> 32;
+}
+
 static void enter(const weft_group *group, uint32_t number, uint32_t meeting, int op, unsigned marks)
 {
     weft_journal *mine = &group->session->control->journal;
     uint64_t count = atomic_load_explicit(&mine->count, memory_order_relaxed);
     uint64_t entry = (uint64_t)number << PLAN_SHIFT | (uint64_t)(meeting & MEETING_MASK) << MEETING_SHIFT |
                      (uint64_t)op << OP_SHIFT | marks;
+    uint64_t before =
+        count ? atomic_load_explicit(&mine->sums[(count - 1) % WEFT_JOURNAL_ENTRIES], memory_order_relaxed)
+              : 0;
 
     atomic_store_explicit(&mine->entries[count % WEFT_JOURNAL_ENTRIES], entry, memory_order_relaxed);
+    atomic_store_explicit(&mine->sums[count % WEFT_JOURNAL_ENTRIES], add(before, entry),
+                          memory_order_relaxed);
     atomic_store_explicit(&mine->count, count + 1, memory_order_release); /* partner: compare_with */
 }
 
@@ -118,8 +129,18 @@ static weft_status say(weft_group *group, int rank, uint64_t mine, uint64_t thei
         group->rank, op, rank);
 }
 
-/* Everything that both have begun and that is still there. */
-static weft_status compare_with(weft_group *group, int rank)
+/* Whether the ranks' runs differ up to number i, which both have, and one after it: it is not taken back. */
+static bool differed(const weft_journal *own, const weft_journal *peer, uint64_t i)
+{
+    uint64_t x = atomic_load_explicit(&own->sums[i % WEFT_JOURNAL_ENTRIES], memory_order_relaxed),
+             y = atomic_load_explicit(&peer->sums[i % WEFT_JOURNAL_ENTRIES], memory_order_acquire),
+             now = atomic_load_explicit(&peer->count, memory_order_acquire);
+
+    return x != y && now <= i + WEFT_JOURNAL_ENTRIES / 2; /* else it may be another's by now */
+}
+
+/* Everything that both have begun and that is still there; `all`: also what is not. */
+static weft_status compare_with(weft_group *group, int rank, bool all)
 {
     const weft_session *s = group->session;
     weft_journal *own = &s->control->journal, *peer = journal_of(s, rank);
@@ -136,15 +157,21 @@ static weft_status compare_with(weft_group *group, int rank)
         if (now > i && now <= i + WEFT_JOURNAL_ENTRIES / 2 && differ(x, y))
             return say(group, rank, x, y);
     }
+    if (all && end > 1 && most - end < WEFT_JOURNAL_ENTRIES / 2 && differed(own, peer, end - 2))
+        return weft_group_poison(group, WEFT_ERR_MISMATCH,
+                                 "rank %d and rank %d ran different plans, or with operands that do not "
+                                 "belong together, many calls ago: ranks make the same calls in the same "
+                                 "order",
+                                 group->rank, rank);
     return WEFT_OK;
 }
 
-weft_status weft_cuda_journal_compare(weft_group *group)
+weft_status weft_cuda_journal_compare(weft_group *group, bool all)
 {
     weft_status status = WEFT_OK;
 
     for (int rank = 0; rank < group->size && status == WEFT_OK && group->session; rank++)
         if (rank != group->rank)
-            status = compare_with(group, rank);
+            status = compare_with(group, rank, all);
     return status;
 }

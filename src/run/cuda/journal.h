@@ -3,7 +3,8 @@
  * kernel on the stream and tells nobody. So ranks that mix plans, or operands of different calls, would wait
  * for each other until a deadline, unless their kernels meet and say so (WEFT_CUDA_OTHER_MEETING): those of
  * two plans do not, and a problem has two where operands may lie beyond the peers' reach (run/reach.h). A
- * host that waits for its GPU compares what all ranks have begun.
+ * host that waits for its GPU compares what all ranks have begun: the last runs one by one, and a sum over
+ * all before those.
  */
 #ifndef WEFT_RUN_CUDA_JOURNAL_H
 #define WEFT_RUN_CUDA_JOURNAL_H
@@ -26,7 +27,7 @@ void weft_cuda_journal_call(const weft_group *group, weft_entry entry);
 /* The run or call that it entered last could not be put on the stream. */
 void weft_cuda_journal_failed(const weft_group *group);
 
-/* WEFT_OK, or ranks have begun different things: the group is lost. */
-weft_status weft_cuda_journal_compare(weft_group *group);
+/* WEFT_OK, or ranks have begun different things: the group is lost. `all`: also long ago. */
+weft_status weft_cuda_journal_compare(weft_group *group, bool all);
 
 #endif

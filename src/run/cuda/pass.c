@@ -27,7 +27,7 @@ static weft_status look(weft_group *group)
         return weft_group_poison(group, WEFT_ERR_PEER_DIED,
                                  "rank %d (process %d) died while rank %d's GPU ran", dead,
                                  weft_group_pid(group, dead), group->rank);
-    return weft_cuda_journal_compare(group);
+    return weft_cuda_journal_compare(group, false);
 }
 
 /* An event, or a stream to its end. */

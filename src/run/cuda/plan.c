@@ -339,7 +339,7 @@ static weft_status look_unmet(weft_group *group)
     if (g->unmet.barrier && take_issued(g->unmet.barrier))
         status = outcome_of_all(g->unmet.barrier);
     if (status == WEFT_OK && g->unmet.made)
-        status = weft_cuda_journal_compare(group);
+        status = weft_cuda_journal_compare(group, true);
     g->unmet.made = false;
     return status;
 }
