@@ -543,12 +543,11 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
     status = weft_cuda_stage_run(plan, &stages, false, stream);
     if (status == WEFT_OK)
         status = weft_cuda_executor_launch(&bound->executor, stream, error);
-    if (status == WEFT_OK)
-        status = weft_cuda_stage_run(plan, &stages, true, stream);
     if (status != WEFT_OK) {
         weft_cuda_journal_failed(plan->group);
         return status;
     }
+    status = weft_cuda_stage_run(plan, &stages, true, stream); /* for peers it has run in any case */
     weft_cuda_plan_of(plan)->issued = true;
     weft_cuda_plan_of(plan)->hidden = false;
     if (capture == CU_STREAM_CAPTURE_STATUS_NONE) {
@@ -557,7 +556,7 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
     } else {
         bound->captured = plan->captured = true;
     }
-    return WEFT_OK;
+    return status;
 }
 
 /* No peer touches the caller's buffers, so every run may have its own without telling anybody. */
