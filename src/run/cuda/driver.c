@@ -85,15 +85,10 @@ static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
     const weft_cuda_driver *cu = device->cu;
     CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
                                  .value.clusterDim = {WEFT_CUDA_PAIR, 1, 1}};
-    CUlaunchConfig config = {.gridDimX = (unsigned)device->sm_count / WEFT_CUDA_PAIR * WEFT_CUDA_PAIR,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = WEFT_CUDA_THREADS,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .sharedMemBytes = WEFT_CUDA_SHARED_BYTES,
-                             .attrs = &cluster,
-                             .numAttrs = 1};
+    CUlaunchConfig config = weft_cuda_config((unsigned)device->sm_count / WEFT_CUDA_PAIR * WEFT_CUDA_PAIR,
+                                             WEFT_CUDA_THREADS, WEFT_CUDA_SHARED_BYTES, NULL);
+    config.attrs = &cluster;
+    config.numAttrs = 1;
     WEFT_CUDA_TRY(cuOccupancyMaxActiveClusters(&device->crews, device->walkers[0][0][0], &config));
     return WEFT_OK;
 }

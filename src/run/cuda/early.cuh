@@ -1,6 +1,6 @@
 /*
  * A kernel that was launched to come in while the one before it ends
- * (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_ SERIALIZATION) waits here before it touches anything that one may
+ * (CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) waits here before it touches anything that one may
  * have written or may still read, and only then lets the next one in: so two of a stream are resident at
  * most. A kernel that receives what the product before it sends lets the next product in at once, and ends
  * after the one before it: then there are three.

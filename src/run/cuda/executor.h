@@ -1,9 +1,8 @@
 /*
  * Runs lowered plans on a GPU. A rank's run is a list of launches: kernels that copy unaligned operands where
- * there are some, then the walker's; where the plan leaves the product to cuBLASLt or to a
- * kernel for products by themselves that in place of the
- * walker, or before or after it. Nothing else goes on the stream, so that it can be captured into a graph and
- * replayed.
+ * there are some, then the walker's; where the plan leaves the product to cuBLASLt or to a kernel for
+ * products by themselves, that in place of the walker, or before or after it. Nothing else goes on the
+ * stream, so that it can be captured into a graph and replayed.
  */
 #ifndef WEFT_RUN_CUDA_EXECUTOR_H
 #define WEFT_RUN_CUDA_EXECUTOR_H

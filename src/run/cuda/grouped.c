@@ -171,17 +171,11 @@ weft_status weft_cuda_grouped_start(const weft_cuda_device *device, const weft_c
     void *parameters[] = {&l.grouped, &l.b_map, &l.few_map, &l.many_map};
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value.programmaticStreamSerializationAllowed = 1};
-    CUlaunchConfig config = {.gridDimX = (unsigned)(WEFT_CUDA_PAIR * l.clusters),
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = WEFT_CUDA_THREADS,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .sharedMemBytes = WEFT_CUDA_GROUPED_SHARED,
-                             .hStream = stream,
-                             .attrs = &attribute,
-                             .numAttrs = early};
+    CUlaunchConfig config = weft_cuda_config((unsigned)(WEFT_CUDA_PAIR * l.clusters), WEFT_CUDA_THREADS,
+                                             WEFT_CUDA_GROUPED_SHARED, stream);
 
+    config.attrs = &attribute;
+    config.numAttrs = early;
     if (!l.kernel)
         return WEFT_OK;
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, l.kernel, parameters, NULL));

@@ -235,17 +235,11 @@ weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda
                                                        : lane->grid[kernel];
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value.programmaticStreamSerializationAllowed = 1};
-    CUlaunchConfig config = {.gridDimX = grid,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = moves ? WEFT_CUDA_MOE_MOVE_THREADS : WEFT_CUDA_MOE_THREADS,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .sharedMemBytes = moves ? WEFT_CUDA_MOE_MOVE_SHARED : 0,
-                             .hStream = stream,
-                             .attrs = &attribute,
-                             .numAttrs = early};
+    CUlaunchConfig config = weft_cuda_config(grid, moves ? WEFT_CUDA_MOE_MOVE_THREADS : WEFT_CUDA_MOE_THREADS,
+                                             moves ? WEFT_CUDA_MOE_MOVE_SHARED : 0, stream);
 
+    config.attrs = &attribute;
+    config.numAttrs = early;
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, device->moe[kernel], parameters, NULL));
     return WEFT_OK;
 }
