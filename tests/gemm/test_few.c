@@ -42,7 +42,7 @@ static void test_edges(const weft_core *core, weft_dtype dtype)
     }
 }
 
-/* Several blocks of k, and more columns than there is room for sums of. */
+/* Several blocks of k, more columns than there is room for sums of, and more than stay near over a block. */
 static void test_long(const weft_core *core, weft_dtype dtype)
 {
     const weft_binding *bind = weft_core_binding(core, dtype, false);
@@ -51,12 +51,15 @@ static void test_long(const weft_core *core, weft_dtype dtype)
         for (int64_t m = 1; m <= 16; m *= 2) {
             gemm_case deep = case_of(core, dtype, layout, m, 31, 2 * bind->kc + 13);
             gemm_case wide = case_of(core, dtype, layout, m, WEFT_STREAM_BYTES / 4 / m + 29, 5);
+            gemm_case both = case_of(core, dtype, layout, m, (32 << 10) / 4 / m + 77, bind->kc + 13);
 
             deep.acc = m == 2;
             wide.slack = m == 4 ? 3 : 0;
             gemm_case_run(&deep);
             if (layout == ACROSS && bind->kernel->across)
                 gemm_case_run(&wide);
+            if (layout == ACROSS && bind->kernel->across && m > 1)
+                gemm_case_run(&both);
         }
     }
 }

@@ -152,7 +152,7 @@ INLINE void across(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, 
                    const void *a, const char *b, int64_t ldb, float *scratch, float *c, int64_t c_ld, int add)
 {
     const int64_t size = (int64_t)size_of(type), depth = weft_min(block, k);
-    const int64_t width = (STREAM_FLOATS - depth * rows) / rows / UNIT * UNIT;
+    const int64_t width = stream_width(n, rows, UNIT, STREAM_FLOATS - depth * rows);
     float *laid = scratch + width * rows;
 
     for (int64_t j = 0; j < n; j += width) {

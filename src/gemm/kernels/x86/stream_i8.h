@@ -244,7 +244,7 @@ INLINE void across(int kr, int rows, int64_t m, int64_t n, int64_t k, int64_t bl
                    const char *b, int64_t ldb, int32_t *scratch, int32_t *c, int64_t c_ld, int add)
 {
     const int64_t depth = weft_divide_up(weft_min(block, k), LINES) * A_WORDS;
-    const int64_t width = (STREAM_WORDS - depth * rows) / rows / UNIT * UNIT;
+    const int64_t width = stream_width(n, rows, UNIT, STREAM_WORDS - depth * rows);
     uint32_t *laid = (uint32_t *)scratch + width * rows;
     int32_t excess[ROWS_MOST];
 
