@@ -157,22 +157,34 @@ static void settle_push(weft_machine *machine, weft_curve two)
     machine->reduce_push = two;
 }
 
-/* What adding up float32 takes longer, of each sum, when that is rounded to another type. */
-static double rounding_ns(memory_test *t, weft_dtype to)
+/* What adding up two of float32 and rounding the sum takes, of each: the least of all rounds. */
+static void measure_rounding(memory_test *t, int round, double least_ns[WEFT_MACHINE_DTYPES])
 {
-    double sums = ROUNDED_BYTES / 4.0, bytes = 2.0 * ROUNDED_BYTES, rounded;
+    double sums = ROUNDED_BYTES / 4.0, bytes = 2.0 * ROUNDED_BYTES;
 
     t->movement = REDUCE_SLICE;
     t->dtype = WEFT_F32;
     t->bytes = ROUNDED_BYTES;
     t->batch = 1;
-    t->to_dtype = to;
-    rounded = bytes / rate(t, t->cores);
-    t->to_dtype = WEFT_F32;
-    return fmax(0.001, (rounded - bytes / rate(t, t->cores)) / sums);
+    for (int to = WEFT_F32; to <= WEFT_BF16; to++) {
+        double ns;
+
+        t->to_dtype = (weft_dtype)to;
+        ns = bytes / rate(t, t->cores) / sums;
+        least_ns[to] = round == 0 ? ns : fmin(least_ns[to], ns);
+    }
 }
 
-static void measure_round(memory_test *t, int round, weft_machine *machine, weft_curve *two)
+/* What of it is due to the rounding. A difference of each round's would be least where the other was slowed.
+ */
+static void settle_rounding(weft_machine *machine, const double least_ns[WEFT_MACHINE_DTYPES])
+{
+    for (int to = WEFT_F16; to <= WEFT_BF16; to++)
+        machine->round_ns[to] = fmax(0.001, least_ns[to] - least_ns[WEFT_F32]);
+}
+
+static void measure_round(memory_test *t, int round, weft_machine *machine, weft_curve *two,
+                          double rounded_ns[WEFT_MACHINE_DTYPES])
 {
     static const weft_dtype reduced[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I32, WEFT_I64};
 
@@ -187,11 +199,7 @@ static void measure_round(memory_test *t, int round, weft_machine *machine, weft
         if (reduced[i] == WEFT_F32)
             measure_curve(t, REDUCE_PUSH, round, two);
     }
-    for (int i = 1; i <= 2; i++) { /* the least of all rounds, as others can only slow it down */
-        double *least = &machine->round_ns[reduced[i]], ns = rounding_ns(t, reduced[i]);
-
-        *least = round == 0 ? ns : fmin(*least, ns);
-    }
+    measure_rounding(t, round, rounded_ns);
     t->movement = COPY_PARTS;
     t->bytes = PART_BYTES;
     t->batch = PART_ROWS;
@@ -230,6 +238,7 @@ int calibrate_memory(int cores, weft_machine *machine)
 {
     memory_test t = {.cores = cores};
     weft_curve two = {0};
+    double rounded_ns[WEFT_MACHINE_DTYPES] = {0};
     const char *fault = open_memory(&t);
 
     if (fault) {
@@ -237,8 +246,9 @@ int calibrate_memory(int cores, weft_machine *machine)
         return 1;
     }
     for (int round = 0; round < (calibrate_hurries() ? 1 : ROUNDS); round++)
-        measure_round(&t, round, machine, &two);
+        measure_round(&t, round, machine, &two, rounded_ns);
     settle_push(machine, two);
+    settle_rounding(machine, rounded_ns);
     /* Read and write of a copy that no cache holds, by all cores. */
     machine->memory_gbs = 2 * cores * machine->copy_own.all[SIZES - 1];
     for (int rank = 0; rank < cores; rank++)
