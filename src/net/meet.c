@@ -1,6 +1,7 @@
 #include "net/meet.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/round.h"
 #include "net/secret.h"
 
 #define MEET_MAGIC 0x7766742d6d656574u
@@ -77,7 +79,7 @@ typedef struct host {
  * its system answers. Where a system cannot, a cut link is seen at the deadline. */
 static void set_up(const weft_meet *meet, int fd)
 {
-    int one = 1, silence_ms = (int)(meet->silence_ns / 1000000);
+    int one = 1, silence_ms = (int)weft_min(weft_divide_up(meet->silence_ns, 1000000), INT_MAX);
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     if (silence_ms <= 0)

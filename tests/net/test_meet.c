@@ -3,7 +3,9 @@
 #include "net/meet.h"
 
 #include <arpa/inet.h>
+#include <limits.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -268,6 +270,44 @@ static void check_code(void)
     CHECK(weft_secret_code(&secret, message, sizeof(message)) == 0xa129ca6149be45e5u);
 }
 
+/* What the system is told of a silence of so many ns, of the connection that rank 0 takes; -1: nothing. */
+static int told_of_silence(int64_t silence_ns)
+{
+    static part host;
+    pthread_t thread;
+    int port = free_port(), fd, told = -1;
+
+    host.meet = (weft_meet){.host = "127.0.0.1",
+                            .port = port,
+                            .ports = 1,
+                            .secret = "a secret",
+                            .size = RANKS,
+                            .deadline_ns = weft_clock_ns() + 2000000000,
+                            .silence_ns = silence_ns};
+    CHECK_INT(pthread_create(&thread, NULL, run_part, &host), 0);
+    fd = connect_to(port);
+    for (int i = 0; i < 1000 && told < 0; i++) {
+        for (int at = 0; at < 64 && told < 0; at++) {
+            int ms = 0;
+            socklen_t bytes = sizeof(ms);
+
+            if (getsockopt(at, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &bytes) == 0 && ms)
+                told = ms;
+        }
+        usleep(1000);
+    }
+    close(fd);
+    CHECK_INT(pthread_join(thread, NULL), 0);
+    return told;
+}
+
+/* A silence that a system cannot count is as long as it can. */
+static void check_silence(void)
+{
+    CHECK_INT(told_of_silence(4000000000), 4000);
+    CHECK_INT(told_of_silence(((int64_t)1 << 32) * 1000000 + 700000000), INT_MAX);
+}
+
 int main(void)
 {
     check_code();
@@ -278,5 +318,6 @@ int main(void)
     check_no_more_files();
     check_guest_without_files();
     check_neighbours();
+    check_silence();
     return check_report("test_net_meet");
 }
