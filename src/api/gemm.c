@@ -2,6 +2,7 @@
 #include "api/least.h"
 #include "core/dtype.h"
 #include "core/part.h"
+#include "gemm/convert.h"
 #include "gemm/epilogue.h"
 #include "gemm/product.h"
 
@@ -250,24 +251,6 @@ weft_status weft_pack(const weft_gemm_args *given, void *memory, const weft_pack
     return status;
 }
 
-/* Every `bytes` of one, then as many of the other. */
-static void interleave(char *to, const char *one, const char *other, int64_t count, size_t bytes)
-{
-#define INTERLEAVE(type)                                                                                     \
-    for (int64_t i = 0; i < count; i++) {                                                                    \
-        ((type *)(void *)to)[2 * i] = ((const type *)(const void *)one)[i];                                  \
-        ((type *)(void *)to)[2 * i + 1] = ((const type *)(const void *)other)[i];                            \
-    }
-    if (bytes == 4) {
-        INTERLEAVE(uint32_t)
-    } else if (bytes == 2) {
-        INTERLEAVE(uint16_t)
-    } else {
-        INTERLEAVE(uint8_t)
-    }
-#undef INTERLEAVE
-}
-
 weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_t n, const void *gate, int64_t ld_gate,
                          const void *up, int64_t ld_up, void *b, int64_t ld_b)
 {
@@ -303,7 +286,7 @@ weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_t n, cons
             memcpy((char *)b + 2 * i * to.ld * size, one, (size_t)(cols * size));
             memcpy((char *)b + (2 * i + 1) * to.ld * size, other, (size_t)(cols * size));
         } else {
-            interleave((char *)b + i * to.ld * size, one, other, cols, (size_t)size);
+            weft_interleave((char *)b + i * to.ld * size, one, other, cols, (size_t)size);
         }
     }
     return status;

@@ -215,3 +215,20 @@ void weft_convert_row(weft_dtype to, void *dst, weft_dtype from, const void *src
         from_f32(to, (char *)dst + i * (int64_t)weft_dtype_size(to), part, count);
     }
 }
+
+void weft_interleave(void *to, const void *one, const void *other, int64_t count, size_t bytes)
+{
+#define INTERLEAVE(type)                                                                                     \
+    for (int64_t i = 0; i < count; i++) {                                                                    \
+        ((type *)to)[2 * i] = ((const type *)one)[i];                                                        \
+        ((type *)to)[2 * i + 1] = ((const type *)other)[i];                                                  \
+    }
+    if (bytes == 4) {
+        INTERLEAVE(uint32_t)
+    } else if (bytes == 2) {
+        INTERLEAVE(uint16_t)
+    } else {
+        INTERLEAVE(uint8_t)
+    }
+#undef INTERLEAVE
+}
