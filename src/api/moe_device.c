@@ -1,8 +1,8 @@
 /*
- * Mixture of experts on GPUs: state and arguments are checked here, then a kernel goes on the group's stream.
- * Whether a routing can be right is found out by the kernels. A group whose calls return when they are done
- * hears of it at once; one whose calls are ordered on a stream in weft_group_wait, and until then the kernels
- * of a rejected round do nothing.
+ * Mixture of experts in the memory of a backend: state and arguments are checked here, then a kernel goes on
+ * the group's stream. Whether a routing can be right is found out by the kernels. A group whose calls return
+ * when they are done hears of it at once; one whose calls are ordered on a stream in weft_group_wait, and
+ * until then the kernels of a rejected round do nothing.
  */
 #include "api/moe_device.h"
 
@@ -11,7 +11,7 @@
 #include "run/backend.h"
 #include "run/experts.h"
 
-_Static_assert((int)WEFT_DEVICE_MOE_BLOCK == (int)WEFT_MOE_WIRE_BLOCK, "GPUs and CPUs have one format");
+_Static_assert((int)WEFT_DEVICE_MOE_BLOCK == (int)WEFT_MOE_WIRE_BLOCK, "all backends have one format");
 
 static const weft_device_moe_ops *ops_of(const weft_moe *moe)
 {
@@ -115,14 +115,15 @@ weft_status weft_moe_device_close(weft_moe *moe)
     return status ? status : closed;
 }
 
-/* The GPU's part of a layer that weft_moe_open has made. */
+/* The backend's part of a layer that weft_moe_open has made. */
 static weft_status open_there(weft_moe *moe)
 {
     weft_device_moe_shape shape = shape_of(moe);
 
     if (moe->config.impl != WEFT_MOE_FUSED)
         return weft_error_set(&moe->group->error, WEFT_ERR_UNSUPPORTED,
-                              "moe: on GPUs there is fused alone, not %s", moe->rung->name);
+                              "moe: on %s there is fused alone, not %s", weft_backend_of(moe->group)->where,
+                              moe->rung->name);
     return ops_of(moe)->create(moe->group, &shape, &moe->device);
 }
 

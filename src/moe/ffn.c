@@ -24,7 +24,7 @@ enum {
 };
 
 struct weft_moe_ffn {
-    void *other; /* on a GPU: there is nothing else then, but what frees it */
+    void *other; /* of a backend: there is nothing else then, but what frees it */
     void (*release)(void *other);
     weft_moe *moe;
     const weft_binding *bind;

@@ -299,7 +299,7 @@ static weft_status agree(weft_group *group, const weft_moe_config *c)
     return weft_group_agree(group, "the mixture-of-experts layer", hash, text);
 }
 
-/* On GPUs: what the host knows of lanes. */
+/* On a device: what the host knows of lanes. */
 static weft_status allocate_lanes(weft_moe *moe)
 {
     moe->lanes = calloc((size_t)moe->config.lanes, sizeof(*moe->lanes));

@@ -71,7 +71,8 @@ typedef struct weft_device_moe_args {
     int64_t alignment;
 } weft_device_moe_args;
 
-/* Where on the GPU a lane has what it received; and on the host, once the stream has passed it, how much. */
+/* Where on the device a lane has what it received; and on the host, once the stream has passed it, how much.
+ */
 typedef struct weft_device_moe_view {
     const void *const *row;
     const int32_t *source, *token, *entry_row;
@@ -80,6 +81,26 @@ typedef struct weft_device_moe_view {
     int64_t tokens, rows, entries, rows_sent;
     double dispatch_us, combine_us; /* of the last round */
 } weft_device_moe_view;
+
+/* The feed-forward experts of a rank of a layer. */
+typedef struct weft_device_ffn_shape {
+    weft_dtype dtype; /* of the layer */
+    int experts;
+    int64_t hidden, inter;
+} weft_device_ffn_shape;
+
+/* A matrix of each of them, one behind the other, as the backend's grouped products read it: what
+ * weft_grouped_args says of B. */
+typedef struct weft_device_matrix {
+    void *memory, *col_scale; /* the latter float32; NULL: 1 */
+    weft_dtype dtype;
+    bool transposed;
+    int64_t ld;
+} weft_device_matrix;
+
+typedef struct weft_device_ffn {
+    weft_device_matrix gate_up, down; /* the former woven, as a gated activation takes it */
+} weft_device_ffn;
 
 typedef struct weft_device_moe_ops {
     /* Bytes that a layer takes of symmetric memory and of this rank's own. */
@@ -96,6 +117,12 @@ typedef struct weft_device_moe_ops {
      * have been checked. What each rank does is its own affair. */
     bool (*begins_early)(const weft_device_moe *moe, const void *x);
     weft_status (*multiply)(weft_device_moe *moe, int lane, const weft_grouped_args *args);
+    /* Whether the backend has such experts; the sentence says which it has. */
+    weft_status (*ffn_check)(weft_group *group, const weft_device_ffn_shape *shape);
+    /* Copies their weights, laid out as its products read them, to memory that `discard` takes, each piece
+     * for itself; also what there is of it after an error. */
+    weft_status (*ffn_pack)(weft_group *group, const weft_device_ffn_shape *shape,
+                            const weft_moe_weights *weights, weft_device_ffn *ffn);
     /* Whether calls return when they are on that stream, not when they are done. */
     bool (*ordered)(const weft_group *group);
     /* Waits for that stream; what went wrong with this layer since it was last asked. */

@@ -9,6 +9,7 @@
 #include "run/cuda/grouped.h"
 #include "run/cuda/journal.h"
 #include "run/cuda/moe.h"
+#include "run/cuda/moe_ffn.h"
 #include "run/cuda/nodes.h"
 #include "run/cuda/unmet.h"
 
@@ -192,6 +193,8 @@ static const weft_device_moe_ops moe_ops = {
     .launch = weft_cuda_moe_run,
     .begins_early = weft_cuda_moe_begins_early,
     .multiply = weft_cuda_moe_multiply,
+    .ffn_check = weft_cuda_moe_ffn_check,
+    .ffn_pack = weft_cuda_moe_ffn_pack,
     .ordered = is_ordered,
     .wait = weft_cuda_moe_wait,
     .view = weft_cuda_moe_view,
