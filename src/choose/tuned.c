@@ -41,13 +41,6 @@ uint64_t weft_tuned_this(int cores, uint64_t nodes)
     return weft_hash(hash, &cores, sizeof(cores));
 }
 
-uint64_t weft_tuned_gpu(const char *name, int crews, bool whole)
-{
-    const int has[] = {crews, whole};
-
-    return weft_hash(weft_hash(WEFT_HASH_START, name, strlen(name)), has, sizeof(has));
-}
-
 bool weft_tuned_asks(const weft_problem *problem)
 {
     weft_tuning rest = problem->tuning;

@@ -18,11 +18,9 @@ typedef struct weft_tuned {
     double us;          /* when it was tuned */
 } weft_tuned;
 
-/* What lines are kept for: this machine's CPU ranks that have so many cores each, on nodes whose sizes
- * `nodes` is the hash of (0: one node); and ranks on GPUs of that name, which have so many crews each, with a
- * GPU to themselves or not. */
+/* What lines are kept for, where a backend does not say another machine: this one's CPU ranks that have so
+ * many cores each, on nodes whose sizes `nodes` is the hash of (0: one node). */
 uint64_t weft_tuned_this(int cores, uint64_t nodes);
-uint64_t weft_tuned_gpu(const char *name, int crews, bool whole);
 
 /* Whether a problem leaves open what is tuned: it is taken whole, or not at all. Workers are what a rank has.
  */

@@ -1,6 +1,5 @@
 #include "run/cuda/backend.h"
 
-#include "choose/tuned.h"
 #include "core/dtype.h"
 #include "run/cuda/channels.h"
 #include "run/cuda/cublaslt.h"
@@ -11,6 +10,7 @@
 #include "run/cuda/moe.h"
 #include "run/cuda/moe_ffn.h"
 #include "run/cuda/nodes.h"
+#include "run/cuda/tuned.h"
 #include "run/cuda/unmet.h"
 
 #include <stdio.h>
@@ -173,7 +173,7 @@ static uint64_t tuned_as(const weft_group *group)
 {
     const weft_cuda_group *g = weft_cuda_of(group);
 
-    return weft_tuned_gpu(g->device->name, g->crews, g->whole);
+    return weft_cuda_tuned_as(g->device->name, g->crews, g->whole);
 }
 
 static bool reduces(weft_dtype dtype, weft_reduction reduction)

@@ -4,6 +4,10 @@
 
 #include "run/cuda/choose.h"
 
+/* What lines are kept for: ranks on GPUs of that name, which have so many crews each, with a GPU to
+ * themselves or not. */
+uint64_t weft_cuda_tuned_as(const char *gpu, int crews, bool whole);
+
 /* Looks up a resolved problem that leaves everything open, on GPUs of that name, and sets its schedule and
  * tuning where there is a line for it. */
 weft_status weft_cuda_tuned(const weft_cuda_basis *basis, const char *gpu, weft_problem *problem,

@@ -522,7 +522,8 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
 
             if (!link)
                 bench_note_tuned_for(&bench->report,
-                                     weft_tuned_gpu(bench->device.name, basis.crews, basis.whole), &p, world);
+                                     weft_cuda_tuned_as(bench->device.name, basis.crews, basis.whole), &p,
+                                     world);
             if (!link && weft_cuda_tuned(&basis, bench->device.name, &p, &bench->error) != WEFT_OK)
                 return options_error("bench", "%s", bench->error.text);
             p.schedule = weft_cuda_choose(&basis, &p).schedule;
