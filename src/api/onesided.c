@@ -1,13 +1,14 @@
-/*
- * Put, get, signals and atomics of programs: the entry points of weft.h. A peer's memory is an address, so
- * that a put is a copy; all memory order is that of core/signal.h.
- */
+/* Put, get, signals and atomics of programs: the entry points of weft.h. What was asked is checked here, and
+ * the backend does it (run/onesided.h). */
 #include "api/least.h"
 #include "api/no_group.h"
 #include "run/backend.h"
-#include "symm/symm.h"
+#include "run/onesided.h"
 
-#include <string.h>
+static const weft_onesided_ops *ops_of(const weft_group *group)
+{
+    return weft_backend_of(group)->onesided;
+}
 
 /* Where `rank` has what this rank has at `pointer`, `bytes` long on a boundary of `alignment`. */
 static weft_status reach(weft_group *group, const char *call, const void *pointer, size_t bytes,
@@ -23,10 +24,11 @@ static weft_status reach(weft_group *group, const char *call, const void *pointe
     if (rank < 0 || rank >= group->size)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s: there is no rank %d among %d", call,
                               rank, group->size);
-    if (!weft_backend_of(group)->host_memory)
+    if (!ops_of(group))
         return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                              "%s: the symmetric memory of this group is not the host's", call);
-    if (!weft_symm_contains(group, pointer, bytes) || (uintptr_t)pointer % alignment)
+                              "%s: the group is on %s, where no rank can touch memory of another", call,
+                              weft_backend_of(group)->where);
+    if (!ops_of(group)->holds(group, pointer, bytes) || (uintptr_t)pointer % alignment)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "%s: %zu bytes at %p are not symmetric memory of rank %d, on a boundary of %zu",
                               call, bytes, pointer, group->rank, alignment);
@@ -52,9 +54,7 @@ weft_status weft_put(weft_group *group, void *to, const void *from, size_t bytes
     void *there = NULL;
     weft_status status = reach_bytes(group, "weft_put", to, from, bytes, rank, &there);
 
-    if (status == WEFT_OK && bytes)
-        memmove(there, from, bytes);
-    return status;
+    return status == WEFT_OK && bytes ? ops_of(group)->move(group, there, from, bytes) : status;
 }
 
 weft_status weft_get(weft_group *group, void *to, const void *from, size_t bytes, int rank)
@@ -62,9 +62,7 @@ weft_status weft_get(weft_group *group, void *to, const void *from, size_t bytes
     void *there = NULL;
     weft_status status = reach_bytes(group, "weft_get", from, to, bytes, rank, &there);
 
-    if (status == WEFT_OK && bytes)
-        memmove(to, there, bytes);
-    return status;
+    return status == WEFT_OK && bytes ? ops_of(group)->move(group, to, there, bytes) : status;
 }
 
 static weft_status reach_signal(weft_group *group, const char *call, void *signal, int rank, void **there)
@@ -81,12 +79,9 @@ weft_status weft_put_signal(weft_group *group, void *to, const void *from, size_
 
     if (status == WEFT_OK)
         status = reach_signal(group, "weft_put_signal", signal, rank, &posted);
-    if (status != WEFT_OK)
-        return status;
-    if (bytes)
-        memmove(there, from, bytes);
-    weft_signal_post(posted, add);
-    return WEFT_OK;
+    if (status == WEFT_OK && bytes)
+        status = ops_of(group)->move(group, there, from, bytes);
+    return status == WEFT_OK ? ops_of(group)->post(group, posted, add) : status;
 }
 
 weft_status weft_post_signal(weft_group *group, void *signal, uint64_t add, int rank)
@@ -94,14 +89,11 @@ weft_status weft_post_signal(weft_group *group, void *signal, uint64_t add, int 
     void *there = NULL;
     weft_status status = reach_signal(group, "weft_post_signal", signal, rank, &there);
 
-    if (status == WEFT_OK)
-        weft_signal_post(there, add);
-    return status;
+    return status == WEFT_OK ? ops_of(group)->post(group, there, add) : status;
 }
 
 weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t value, int from)
 {
-    weft_wait_note note = {.op = "weft_wait_signal", .peer = from, .task = -1, .epoch = value};
     void *mine = NULL;
     weft_status status = reach_signal(group, "weft_wait_signal", signal, group ? group->rank : 0, &mine);
 
@@ -111,21 +103,20 @@ weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t value, in
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_wait_signal: there is no rank %d among %d", from, group->size);
     group->entry = WEFT_ENTRY_WAIT_SIGNAL;
-    return weft_signal_wait(group, mine, value, &note);
+    return ops_of(group)->wait(group, mine, value, from);
 }
 
 weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t add, int rank, int64_t *before)
 {
     void *there = NULL;
+    int64_t was = 0;
     weft_status status = reach(group, "weft_atomic_add", word, sizeof(*word), sizeof(*word), rank, &there);
 
-    if (status != WEFT_OK)
-        return status;
-    /* Partner: the same call on any rank. */
-    add = atomic_fetch_add_explicit((_Atomic int64_t *)there, add, memory_order_acq_rel);
-    if (before)
-        *before = add;
-    return WEFT_OK;
+    if (status == WEFT_OK)
+        status = ops_of(group)->add(group, there, add, &was);
+    if (status == WEFT_OK && before)
+        *before = was;
+    return status;
 }
 
 /* ---- kernels of programs -------------------------------------------------------------------------- */

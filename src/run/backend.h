@@ -11,6 +11,7 @@
 
 struct weft_counted_job;
 struct weft_device_moe_ops;
+struct weft_onesided_ops;
 
 typedef struct weft_backend {
     const char *name;
@@ -29,7 +30,9 @@ typedef struct weft_backend {
     weft_status (*release)(weft_group *group, void *pointer);
     void *(*peer)(const weft_group *group, const void *pointer, int rank);
     weft_status (*copy)(weft_group *group, void *to, const void *from, size_t bytes);
-    bool host_memory; /* symmetric memory is what symm/ gave: programs put, get and signal in it */
+    bool host_memory; /* symmetric memory is what symm/ gave */
+    /* Programs' own use of it (onesided.h). NULL: ranks cannot touch one another's. */
+    const struct weft_onesided_ops *onesided;
     /* For kernels of programs; the second is collective. NULL: programs have none here. */
     weft_status (*peer_table)(weft_group *group, const void *pointer, void *const **table);
     weft_status (*pad_create)(weft_group *group, uint32_t count, weft_signal_pad *pad);

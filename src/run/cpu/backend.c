@@ -4,6 +4,7 @@
 #include "core/cpu.h"
 #include "core/dtype.h"
 #include "run/cpu/counted.h"
+#include "run/cpu/onesided.h"
 #include "run/cpu/program.h"
 #include "run/cpu/small.h"
 #include "symm/message.h"
@@ -76,6 +77,7 @@ const weft_backend weft_cpu_backend = {
     .peer = cpu_peer,
     .copy = cpu_copy,
     .host_memory = true,
+    .onesided = &weft_cpu_onesided,
     .plan_create = weft_cpu_plan_create,
     .plan_load = weft_cpu_plan_load,
     .plan_alone = weft_cpu_plan_alone,
