@@ -110,6 +110,7 @@ if [ $full = 1 ]; then
     step "fake GPU, lost ranks" 300 "$tests/test_cuda_lost"
     step "fake GPU, plan files" 300 "$tests/test_cuda_plan_files"
     step "fake GPU, signal pads" 300 "$tests/test_cuda_pads"
+    step "fake GPU, puts and signals" 300 "$tests/test_cuda_onesided"
     step "fake GPU, collectives" 300 "$tests/test_cuda_collective"
     step "fake GPU, experts" 300 "$tests/test_cuda_moe"
     step "fake GPU, grouped" 300 "$tests/test_cuda_grouped"
@@ -117,6 +118,7 @@ if [ $full = 1 ]; then
 fi
 step "GPU, virtual ranks" 300 "$tests/test_cuda_device"
 step "GPU, weft.h" 600 "$tests/test_cuda_api_device"
+step "GPU, puts and signals" 300 "$tests/test_cuda_onesided_device"
 step "GPU, collectives" 600 "$tests/test_cuda_collective_device"
 step "GPU, experts" 600 "$tests/test_cuda_moe_device"
 step "GPU, grouped" 300 "$tests/test_cuda_grouped_device"

@@ -174,11 +174,11 @@ WEFT_API weft_status weft_memcpy(weft_group *group, void *to, const void *from, 
  * */
 WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
 
-/* For programs of one's own, on the CPU, where weft_peer is not NULL: only the caller takes part. What lies
- * on `rank` is named by the caller's own address of it. A signal is WEFT_SIGNAL_BYTES of symmetric memory on
- * such a boundary: a 64-bit count from 0 that only grows. A post comes after everything its caller did
- * before; what follows a wait, after everything the posters did before their posts. Puts are seen in any
- * order until then. */
+/* For programs of one's own, called on the host, where weft_peer is not NULL, also on GPUs: only the caller
+ * takes part, and it is done when they return. What lies on `rank` is named by the caller's own address of
+ * it. A signal is WEFT_SIGNAL_BYTES of symmetric memory on such a boundary: a 64-bit count from 0 that only
+ * grows. A post comes after everything its caller did before; what follows a wait, after everything the
+ * posters did before their posts. Puts are seen in any order until then. */
 #define WEFT_SIGNAL_BYTES 128
 
 WEFT_API weft_status weft_put(weft_group *group, void *to, const void *from, size_t bytes, int rank);

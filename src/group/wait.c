@@ -200,7 +200,8 @@ static bool is_elsewhere(waiter *wait)
 {
     int peer = wait->note->peer;
 
-    if (wait->note->kind != WEFT_WAIT_ENTER || peer < 0 || peer == wait->group->rank)
+    if (wait->note->kind != WEFT_WAIT_ENTER || wait->note->by_kernels || peer < 0 ||
+        peer == wait->group->rank)
         return false;
     tell_awaited(wait);
     return (in_later_sync(wait) || awaits_us(wait)) && !satisfied(wait);

@@ -27,6 +27,7 @@ typedef struct weft_wait_note {
     int64_t task;   /* or -1 */
     uint64_t epoch; /* of the plan, or the number of the call */
     weft_wait_kind kind;
+    bool by_kernels; /* the peer's kernels may yet do it, whatever its thread waits in meanwhile */
 } weft_wait_note;
 
 /* Waits until the signal has reached `value`. On failure (WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or what

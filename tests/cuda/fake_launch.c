@@ -29,6 +29,7 @@ enum {
     GATE_KERNEL,
     CHANNELS_KERNEL,
     EPILOGUE_KERNEL,
+    ADD_KERNEL,
     SPLITK_KERNELS = 1000,
     SPLITK_SENT_KERNELS = 1500,
     SPLITK_SEND_KERNELS = 2000,
@@ -70,6 +71,7 @@ void fake_kernels(weft_cuda_device *device)
     device->gate = function_of(GATE_KERNEL);
     device->channels = function_of(CHANNELS_KERNEL);
     device->epilogue = function_of(EPILOGUE_KERNEL);
+    device->add = function_of(ADD_KERNEL);
     device->sums = function_of(SUMS_KERNEL);
     for (int i = 0; i < WEFT_CUDA_MOE_KERNELS; i++)
         device->moe[i] = function_of(MOE_KERNELS + i);
@@ -227,6 +229,26 @@ static void fake_rehearse(const weft_cuda_rehearsal *r)
     *r->met = met;
 }
 
+static void add_now(void *argument)
+{
+    weft_cuda_add *a = argument;
+    uint64_t before = __atomic_fetch_add(a->word, a->add, __ATOMIC_ACQ_REL); /* partner: itself; all reads */
+
+    if (a->before)
+        *a->before = before;
+    free(a);
+}
+
+static bool fake_add(const weft_cuda_add *given, CUstream stream)
+{
+    weft_cuda_add *a = malloc(sizeof(*a));
+
+    if (!a)
+        return false;
+    *a = *given;
+    return fake_gpu_call(add_now, a, stream);
+}
+
 static _Atomic uint64_t streams_used;
 
 uint64_t fake_gpu_take_streams(void)
@@ -262,6 +284,8 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         fake_gpu_repitch(parameters[0]);
         return CUDA_SUCCESS;
     }
+    if (function == function_of(ADD_KERNEL))
+        return fake_add(parameters[0], config->hStream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if (function == function_of(EPILOGUE_KERNEL))
         return fake_epilogue(parameters[0], config->hStream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if (function == function_of(EXCHANGE_KERNEL))

@@ -124,6 +124,11 @@ static inline void add_release_here(uint64_t *word)
     add_release(word);
 }
 
+static inline uint64_t add_acquire_release(uint64_t *word, uint64_t value)
+{
+    return __atomic_fetch_add(word, value, __ATOMIC_ACQ_REL);
+}
+
 static inline void count_relaxed(uint32_t *word)
 {
     __atomic_fetch_add(word, 1, __ATOMIC_RELAXED);

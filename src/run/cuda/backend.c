@@ -10,6 +10,7 @@
 #include "run/cuda/moe.h"
 #include "run/cuda/moe_ffn.h"
 #include "run/cuda/nodes.h"
+#include "run/cuda/onesided.h"
 #include "run/cuda/tuned.h"
 #include "run/cuda/unmet.h"
 
@@ -213,6 +214,7 @@ const weft_backend weft_cuda_backend = {
     .release = weft_cuda_release,
     .peer = weft_cuda_peer,
     .copy = weft_cuda_copy,
+    .onesided = &weft_cuda_onesided,
     .peer_table = weft_cuda_peer_table,
     .pad_create = weft_cuda_pad_create,
     .pad_wait = weft_cuda_pad_wait,

@@ -140,7 +140,7 @@ weft_status weft_cuda_load_beside(const weft_cuda_driver *cu, CUmodule module, c
  * their sums, grouped ones, those of stored weights, those of fp8, collectives by lines, through channels and
  * through the switch. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 6, GROUPED = SPLITK + 6 };
-enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, MULTIMEM, MOVE };
+enum { ANY_FP8 = GROUPED + 2, FP8, LINES = FP8 + 2, CHANNELS, MULTIMEM, MOVE, ONESIDED };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 {
@@ -198,6 +198,10 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
     if (status == WEFT_OK)
         status = weft_cuda_load_kernel(cu, device->modules[CHANNELS], "weft_channels", 0, &device->channels,
                                        error);
+    if (status != WEFT_OK)
+        return status;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[ONESIDED], weft_cuda_kernels_onesided));
+    status = weft_cuda_load_beside(cu, device->modules[ONESIDED], "weft_add", &device->add, error);
     if (status != WEFT_OK)
         return status;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 3], weft_cuda_kernels_sums));

@@ -133,7 +133,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[22 + 2 * WEFT_CUDA_WALKERS];
+    CUmodule modules[23 + 2 * WEFT_CUDA_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
@@ -145,6 +145,7 @@ typedef struct weft_cuda_device {
     CUfunction multimem[WEFT_F64 + 1];                         /* what the switch reduces; else NULL */
     CUfunction lines_moved;                                    /* whole ones that nothing is made of */
     CUfunction channels;                                       /* counts and messages */
+    CUfunction add;                                            /* to a word of any rank */
     CUfunction gate, sums;                                     /* of matrices, with the epilogue */
     CUfunction exchange;                                       /* of sums that go as marked words */
     CUfunction exchange_lines[2];                              /* the first, of bf16 or f16 alone */

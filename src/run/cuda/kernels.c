@@ -35,6 +35,7 @@ EMBED(weft_cuda_kernels_collective, "collective");
 EMBED(weft_cuda_kernels_packets, "packets");
 EMBED(weft_cuda_kernels_lines, "lines");
 EMBED(weft_cuda_kernels_channels, "channels");
+EMBED(weft_cuda_kernels_onesided, "onesided");
 EMBED(weft_cuda_kernels_multimem, "multimem");
 EMBED(weft_cuda_kernels_sums, "sums");
 EMBED(weft_cuda_kernels_exchange, "exchange");

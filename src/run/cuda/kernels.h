@@ -20,10 +20,10 @@ WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16_splitk[], weft_cuda_kernels_f16_splitk
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_fp8[], weft_cuda_kernels_fp8_one[]; /* Hopper */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_any[], weft_cuda_kernels_any_fp8[]; /* any GPU from sm_80 on */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_collective[], weft_cuda_kernels_packets[], weft_cuda_kernels_lines[],
-    weft_cuda_kernels_channels[], weft_cuda_kernels_sums[], weft_cuda_kernels_exchange[],
-    weft_cuda_kernels_epilogue[], weft_cuda_kernels_moe[];                          /* likewise */
-WEFT_CUDA_EMBEDDED weft_cuda_kernels_moe_move[];                                    /* Hopper */
-WEFT_CUDA_EMBEDDED weft_cuda_kernels_grouped[], weft_cuda_kernels_grouped_stored[]; /* Hopper */
+    weft_cuda_kernels_channels[], weft_cuda_kernels_onesided[], weft_cuda_kernels_sums[],
+    weft_cuda_kernels_exchange[], weft_cuda_kernels_epilogue[], weft_cuda_kernels_moe[]; /* likewise */
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_moe_move[];                                         /* Hopper */
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_grouped[], weft_cuda_kernels_grouped_stored[];      /* Hopper */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_multimem[]; /* GPUs with multicast, sm_90 on */
 
 #endif

@@ -34,6 +34,17 @@ static __device__ __forceinline__ void add_release_here(uint64_t *word)
     asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
 }
 
+/* For a signal or a word that every rank may add to; what it was. */
+static __device__ __forceinline__ uint64_t add_acquire_release(uint64_t *word, uint64_t value)
+{
+    uint64_t before;
+    asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], %2;"
+                 : "=l"(before)
+                 : "l"(word), "l"(value)
+                 : "memory");
+    return before;
+}
+
 /* After a fence.acq_rel.sys of the same thread: a release whose fence was paid for earlier. */
 static __device__ __forceinline__ void add_relaxed(uint64_t *word)
 {

@@ -103,6 +103,13 @@ typedef struct weft_cuda_rehearsal {
     uint32_t *met; /* host memory: 1 when all came in time, else 0 */
 } weft_cuda_rehearsal;
 
+/* To a word of any rank; `before`, host memory, gets what it was. NULL: nobody asks. */
+typedef struct weft_cuda_add {
+    uint64_t *word;
+    uint64_t add;
+    uint64_t *before;
+} weft_cuda_add;
+
 /* A matrix of 2-byte elements to be copied so that its lines begin on 16 bytes and end with zeros: lines of
  * `to_ld`, the batch elements one after another. */
 typedef struct weft_cuda_repitch {
