@@ -272,7 +272,7 @@ static bool carries_on(const weft_plan_part *part, uint32_t index)
 {
     const weft_task *task = &part->tasks[index], *next = task + 1;
     const weft_lane *lane = &part->lanes[task->lane];
-    const weft_region *d = weft_task_regions(part, task), *a = d + 1, *on, *acc;
+    const weft_region *d = weft_task_regions(part, task), *a, *b, *next_a, *next_b, *acc;
 
     if (task->kind != WEFT_TASK_GEMM || task->destinations != 1 || task->flags & WEFT_TASK_EPILOGUE ||
         part->operands[d->operand].place != WEFT_PLACE_PRIVATE ||
@@ -280,13 +280,16 @@ static bool carries_on(const weft_plan_part *part, uint32_t index)
         !(next->flags & WEFT_TASK_HAS_ACC) || next->region0 + next->region_count > part->region_count ||
         next->region_count < next->destinations + 3)
         return false;
-    on = weft_task_inputs(part, next);
-    acc = on + 2;
+    a = weft_product_a(part, task);
+    b = weft_product_b(part, task);
+    next_a = weft_product_a(part, next);
+    next_b = weft_product_b(part, next);
+    acc = weft_task_regions(part, next) + weft_task_roles_of(next).acc;
     return acc->operand == d->operand && acc->batch == d->batch && acc->row0 == d->row0 &&
-           acc->col0 == d->col0 && same_shape(acc, d) && on[0].operand == a[0].operand &&
-           on[0].rank == a[0].rank && on[0].batch == a[0].batch && on[0].row0 == a[0].row0 &&
-           on[0].col0 == a[0].col0 + a[0].cols && on[1].operand == a[1].operand && on[1].rank == a[1].rank &&
-           on[1].batch == a[1].batch && on[1].col0 == a[1].col0 && on[1].row0 == a[1].row0 + a[1].rows;
+           acc->col0 == d->col0 && same_shape(acc, d) && next_a->operand == a->operand &&
+           next_a->rank == a->rank && next_a->batch == a->batch && next_a->row0 == a->row0 &&
+           next_a->col0 == a->col0 + a->cols && next_b->operand == b->operand && next_b->rank == b->rank &&
+           next_b->batch == b->batch && next_b->col0 == b->col0 && next_b->row0 == b->row0 + b->rows;
 }
 
 /* Between domains: one COPY pushes to one rank, and posts there; nothing else touches another's memory. */

@@ -86,14 +86,15 @@ static bool same_place(const weft_region *a, const weft_region *b)
     return a->row0 == b->row0 && a->rows == b->rows && a->col0 == b->col0 && a->cols == b->cols;
 }
 
-static bool copies_onto_itself(const weft_checker *c, const weft_task *task, const weft_region *regions)
+static bool copies_onto_itself(const weft_checker *c, const weft_plan_part *part, const weft_task *task)
 {
+    const weft_region *target = weft_task_regions(part, task), *source = weft_copy_source(part, task);
     weft_region to, from;
 
-    if (task->kind != WEFT_TASK_COPY || regions[0].operand == regions[1].operand)
+    if (task->kind != WEFT_TASK_COPY || target->operand == source->operand)
         return false;
-    to = place_of(c, regions[0]);
-    from = place_of(c, regions[1]);
+    to = place_of(c, *target);
+    from = place_of(c, *source);
     return to.operand == from.operand && to.rank == from.rank && to.batch == from.batch &&
            same_place(&to, &from);
 }
@@ -106,7 +107,7 @@ static size_t collect(const weft_checker *c, access *list)
         int rank = weft_check_rank(c, task);
         const weft_task *t = weft_check_task(c, task);
         const weft_region *regions = weft_task_regions(&c->parts[rank], t);
-        bool stays = copies_onto_itself(c, t, regions);
+        bool stays = copies_onto_itself(c, &c->parts[rank], t);
 
         for (uint32_t i = 0; i < t->region_count; i++) {
             access now = {.region = &regions[i], .task = task, .write = i < t->destinations, .stays = stays};

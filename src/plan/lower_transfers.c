@@ -177,7 +177,8 @@ static void collect(lowering *l, const flat_task *t)
 {
     bool copies = t->task->kind == WEFT_TASK_COPY, out = false;
     const weft_region *on = copies ? NULL : pushed_on(l, t, &out);
-    weft_region source = copies && t->task->region_count ? t->regions[1] : (weft_region){.rank = t->rank};
+    weft_region source = copies && t->task->region_count ? *weft_copy_source(t->part, t->task)
+                                                         : (weft_region){.rank = t->rank};
 
     if (on)
         source = out ? kept(l, OUT, t->rank, on) : *on;

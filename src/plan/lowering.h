@@ -183,8 +183,10 @@ static inline flat_task task_at(const lowering *l, int rank, uint32_t index)
 /* A COPY from elsewhere that its owner can make as it is: nothing is packed on the way. */
 static inline bool is_pull(const lowering *l, const flat_task *t)
 {
-    return t->task->kind == WEFT_TASK_COPY && !is_empty(&t->regions[1]) &&
-           apart(l, t->rank, t->regions[1].rank) && !l->flat[0].operands[t->regions[0].operand].packed;
+    const weft_region *source = weft_copy_source(t->part, t->task);
+
+    return t->task->kind == WEFT_TASK_COPY && !is_empty(source) && apart(l, t->rank, source->rank) &&
+           !l->flat[0].operands[t->regions[0].operand].packed;
 }
 
 static inline bool is_push(const lowering *l, const flat_task *t)
@@ -243,7 +245,7 @@ static inline bool waits(const lowering *l, const flat_task *t)
 /* A push of an input that waits for nothing needs no task where it was. */
 static inline bool is_free(const lowering *l, const flat_task *t)
 {
-    return is_push(l, t) && is_input(l, t->regions[1].operand) && !waits(l, t);
+    return is_push(l, t) && is_input(l, weft_copy_source(t->part, t->task)->operand) && !waits(l, t);
 }
 
 static inline int rank_of(const lowering *l, uint32_t task)

@@ -256,6 +256,29 @@ static inline const weft_region *weft_task_inputs(const weft_plan_part *part, co
     return weft_task_regions(part, task) + task->destinations;
 }
 
+/* What a COPY reads, where it has regions. */
+static inline const weft_region *weft_copy_source(const weft_plan_part *part, const weft_task *copy)
+{
+    return weft_task_inputs(part, copy);
+}
+
+/* A and B of a GEMM. */
+static inline const weft_region *weft_product_a(const weft_plan_part *part, const weft_task *product)
+{
+    return weft_task_regions(part, product) + weft_task_roles_of(product).a;
+}
+
+static inline const weft_region *weft_product_b(const weft_plan_part *part, const weft_task *product)
+{
+    return weft_task_regions(part, product) + weft_task_roles_of(product).b;
+}
+
+/* Whether a region lies in what this rank's caller gave: nobody makes it in the run. */
+static inline bool weft_region_is_given(const weft_plan_part *part, const weft_region *region)
+{
+    return region->rank == part->rank && part->operands[region->operand].place == WEFT_PLACE_USER;
+}
+
 /*
  * What tiles mean. GEMM ops: a GEMM task covers tile_m x tile_n of a result (less at an edge) over the whole
  * local k; Stream-K cuts k at multiples of tile_k. Collectives: a chunk has tile_n elements. 0, or more

@@ -29,7 +29,7 @@ bool weft_given_lands(const weft_plan_part *part, const weft_task *task)
 {
     const weft_region *to = weft_task_regions(part, task);
     const weft_operand *into = &part->operands[to->operand],
-                       *out_of = &part->operands[weft_task_inputs(part, task)->operand];
+                       *out_of = &part->operands[weft_copy_source(part, task)->operand];
 
     if (task->post_count > WEFT_LANDED_POSTS)
         return false;

@@ -38,14 +38,9 @@ weft_status model_reserve(void **array, size_t *capacity, size_t count, size_t m
 /* What waits of a product guard where a crew needs none for its operands: its sums, and where they go. */
 static bool waits_late(const model *m, const weft_plan_part *part, const weft_task *task)
 {
-    const weft_region *a = weft_task_inputs(part, task);
-
-    if (!m->crew_cols || task->kind != WEFT_TASK_GEMM || !task->wait_count)
-        return false;
-    for (int i = 0; i < 2; i++)
-        if (a[i].rank != part->rank || part->operands[a[i].operand].place != WEFT_PLACE_USER)
-            return false;
-    return true;
+    return m->crew_cols && task->kind == WEFT_TASK_GEMM && task->wait_count &&
+           weft_region_is_given(part, weft_product_a(part, task)) &&
+           weft_region_is_given(part, weft_product_b(part, task));
 }
 
 /* Of stores, those that lie in shared memory until the link takes them: the crew has gone on. */

@@ -151,8 +151,8 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
         if (task->kind != WEFT_TASK_GEMM)
             continue;
         tiles++;
-        named += region_bytes(part, &weft_task_inputs(part, task)[0]) +
-                 region_bytes(part, &weft_task_inputs(part, task)[1]);
+        named +=
+            region_bytes(part, weft_product_a(part, task)) + region_bytes(part, weft_product_b(part, task));
     }
     for (uint32_t i = 0; i < part->operand_count; i++) {
         const weft_operand *operand = &part->operands[i];
@@ -341,12 +341,10 @@ static double cpu_pack_b_gbs(const model *m, const model_products *products, wef
 static bool has_b(const weft_plan_part *part, const weft_task *task, const weft_region *b)
 {
     const weft_task *last = task - 1;
-    const weft_region *theirs;
 
     if (task == &part->tasks[part->lanes[task->lane].task0] || last->kind != WEFT_TASK_GEMM)
         return false;
-    theirs = &weft_task_inputs(part, last)[1];
-    return memcmp(theirs, b, sizeof(*b)) == 0;
+    return memcmp(weft_product_b(part, last), b, sizeof(*b)) == 0;
 }
 
 static int64_t step_of(const int64_t *of_types, int64_t of_all, weft_dtype dtype)
@@ -412,7 +410,7 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
                               const model_products *products, model_task *out, weft_error_text *error)
 {
     const weft_region *regions = weft_task_regions(part, task);
-    const weft_region *a = weft_task_inputs(part, task), *b = a + 1;
+    const weft_region *a = weft_product_a(part, task), *b = weft_product_b(part, task);
     weft_dtype dtype = part->operands[a->operand].dtype;
     double gflops = m->machine->gflops[dtype];
     traffic left = {0}, right = {0}, read = {0}, written = {0};

@@ -154,7 +154,7 @@ static void send_across(weft_executor *x, uint32_t lane, const weft_task *task)
     const weft_plan_part *part = &x->plan->part;
     weft_lane_state *state = &x->lanes[lane];
     const weft_region *to = weft_task_regions(part, task);
-    const weft_operand *from = &part->operands[weft_task_inputs(part, task)->operand];
+    const weft_operand *from = &part->operands[weft_copy_source(part, task)->operand];
     bool input = to->rows == 0 || (from->place == WEFT_PLACE_USER && !from->output), idle = has_sent(x, lane);
 
     state->sent_to = idle || state->sent_to == to->rank ? to->rank : -1;

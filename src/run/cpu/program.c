@@ -91,16 +91,18 @@ static void size_workspace(weft_plan *plan)
     program->sums_bytes = SUMS_BYTES;
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        const weft_region *regions = weft_task_regions(part, task), *a = weft_task_inputs(part, task);
+        const weft_region *regions = weft_task_regions(part, task), *a, *b;
         size_t tile;
 
         if (task->kind != WEFT_TASK_GEMM)
             continue;
+        a = weft_product_a(part, task);
+        b = weft_product_b(part, task);
         m = regions->rows > m ? regions->rows : m;
-        n = a[1].cols * width > n ? a[1].cols * width : n;
+        n = b->cols * width > n ? b->cols * width : n;
         k = a->cols > k ? a->cols : k;
-        packed = packed && part->operands[a[1].operand].packed;
-        tile = (size_t)(regions->rows * a[1].cols * width) * 4;
+        packed = packed && part->operands[b->operand].packed;
+        tile = (size_t)(regions->rows * b->cols * width) * 4;
         if (part->problem.wire_dtype != weft_dtype_accumulator(part->problem.dtype) &&
             tile > program->sums_bytes)
             program->sums_bytes = tile;

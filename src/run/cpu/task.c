@@ -547,7 +547,7 @@ static bool convert(weft_executor *x, const weft_region *to, const weft_region *
 void weft_task_send(weft_executor *x, const weft_task *task, weft_signal *departed)
 {
     const weft_region *to = weft_task_regions(&x->plan->part, task);
-    const weft_region *from = weft_task_inputs(&x->plan->part, task);
+    const weft_region *from = weft_copy_source(&x->plan->part, task);
     int there = x->group->seats[to->rank].world_rank;
     weft_net_put put = {.effect = WEFT_NET_ADD};
     uint32_t posted = (uint32_t)list_posts(x, task, 0, &put);
@@ -617,7 +617,7 @@ static size_t region_bytes(const weft_executor *x, const weft_region *region)
 void weft_task_send_early(weft_executor *x, const weft_task *task, weft_signal *departed)
 {
     const weft_plan_part *part = &x->plan->part;
-    const weft_region *to = weft_task_regions(part, task), *from = weft_task_inputs(part, task);
+    const weft_region *to = weft_task_regions(part, task), *from = weft_copy_source(part, task);
     weft_net_early early = {.call = x->early.call};
     weft_net_put record;
     bool along = weft_session_take_along(x->session, to->rank, &record);
@@ -695,7 +695,7 @@ void weft_task_run(weft_executor *x, const weft_task *task, char *workspace)
 
     switch ((weft_task_kind)task->kind) {
     case WEFT_TASK_COPY:
-        run_copy(x, regions, weft_task_inputs(&x->plan->part, task));
+        run_copy(x, regions, weft_copy_source(&x->plan->part, task));
         break;
     case WEFT_TASK_GEMM:
         run_gemm(x, task, regions, cut(x->program, workspace));

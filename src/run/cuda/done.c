@@ -30,7 +30,7 @@ static bool is_join(const weft_plan_part *part, const weft_task *task)
     uint32_t done = WEFT_SIGNAL_DONE((uint32_t)part->world, (uint32_t)part->rank);
 
     if (task->kind != WEFT_TASK_COPY || regions[0].rows || regions[0].rank != part->rank ||
-        regions[1].rank != part->rank || !task->wait_count)
+        weft_copy_source(part, task)->rank != part->rank || !task->wait_count)
         return false;
     for (uint32_t i = 0; i < task->post_count; i++)
         if (part->posts[task->post0 + i].signal == done)

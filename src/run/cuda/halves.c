@@ -80,7 +80,7 @@ static uint32_t inner_operand(const weft_plan_part *part)
         if (part->tasks[i].kind == WEFT_TASK_GEMM) {
             const weft_region *d = weft_task_regions(part, &part->tasks[i]);
 
-            return part->problem.op == WEFT_OP_AG_GEMM ? weft_task_inputs(part, &part->tasks[i])->operand
+            return part->problem.op == WEFT_OP_AG_GEMM ? weft_product_a(part, &part->tasks[i])->operand
                                                        : d->operand;
         }
     return 0; /* not reached: every rank multiplies where cuBLASLt does */

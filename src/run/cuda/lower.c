@@ -388,11 +388,6 @@ static bool same_region(const weft_region *x, const weft_region *y)
            x->col0 == y->col0 && x->rows == y->rows && x->cols == y->cols;
 }
 
-static bool own_input(const weft_lowering *low, const weft_region *region)
-{
-    return region->rank == low->part->rank && operand_of(low, region)->place == WEFT_PLACE_USER;
-}
-
 /* Where a task stores to first. Alone, in a peer's staging memory: where that peer's counterpart would store
  * here. */
 static const weft_region *first_destination(weft_lowering *low, const weft_task *task)
@@ -423,9 +418,9 @@ const weft_task *weft_lower_chain(const weft_lowering *low, const weft_lane *lan
 static void join_chain(const weft_lowering *low, const weft_task *first, const weft_task *last,
                        weft_region *a, weft_region *b)
 {
-    const weft_region *begin = weft_task_inputs(low->part, first), *end = weft_task_inputs(low->part, last);
-    *a = begin[0];
-    *b = begin[1];
+    const weft_region *end = weft_product_a(low->part, last);
+    *a = *weft_product_a(low->part, first);
+    *b = *weft_product_b(low->part, first);
     a->cols = b->rows = end->col0 + end->cols - a->col0;
 }
 
@@ -488,7 +483,7 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
         out->flags |= WEFT_CUDA_BULK;
     if (operand_of(low, regions)->dtype == WEFT_F32)
         out->flags |= WEFT_CUDA_WIDE_D;
-    if (own_input(low, a) && own_input(low, b))
+    if (weft_region_is_given(low->part, a) && weft_region_is_given(low->part, b))
         out->flags |= WEFT_CUDA_LATE;
     return status;
 }

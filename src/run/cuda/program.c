@@ -127,7 +127,7 @@ static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_
     for (const weft_task *link = first; link <= task && status == WEFT_OK; link++) {
         int64_t k0 = first == task
                          ? 0
-                         : weft_task_inputs(low->part, link)->col0 - weft_task_inputs(low->part, first)->col0;
+                         : weft_product_a(low->part, link)->col0 - weft_product_a(low->part, first)->col0;
         status = k0 % step_k
                      ? weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
                                       "the cuda backend takes k in chunks of multiples of %d, not of %lld",
@@ -245,9 +245,8 @@ static weft_status lower_lane(weft_lowering *low, const weft_lane *lane, lane_or
 static bool stages(const weft_plan_part *part, const weft_cuda_task *task)
 {
     const weft_task *copy = &part->tasks[task->plan_task];
-    const weft_region *from = weft_task_inputs(part, copy);
-    return copy->region_count > copy->destinations && from->rank == part->rank &&
-           part->operands[from->operand].place == WEFT_PLACE_USER;
+    const weft_region *from = weft_copy_source(part, copy);
+    return copy->region_count > copy->destinations && weft_region_is_given(part, from);
 }
 
 /* The copy lanes that crew `lane` takes, a task of each in turn, to tasks[at] and on: of those that stage, or

@@ -11,10 +11,14 @@ static bool multiplies(const weft_plan_part *part, uint32_t operand)
 {
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        const weft_region *a = weft_task_inputs(part, task);
+        const weft_region *a, *b;
 
-        if (task->kind == WEFT_TASK_GEMM && ((a[0].operand == operand && a[0].rank == part->rank) ||
-                                             (a[1].operand == operand && a[1].rank == part->rank)))
+        if (task->kind != WEFT_TASK_GEMM)
+            continue;
+        a = weft_product_a(part, task);
+        b = weft_product_b(part, task);
+        if ((a->operand == operand && a->rank == part->rank) ||
+            (b->operand == operand && b->rank == part->rank))
             return true;
     }
     return false;

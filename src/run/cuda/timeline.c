@@ -23,14 +23,9 @@ static size_t add(weft_event *events, size_t count, weft_event_kind kind, const 
 /* A GEMM on the rank's own operands starts without waiting: its waits guard where the result goes. */
 static bool starts_at_once(const weft_plan_part *part, const weft_task *task)
 {
-    const weft_region *a = weft_task_inputs(part, task);
-
-    if (task->kind != WEFT_TASK_GEMM || a->cols == 0)
-        return false;
-    for (int i = 0; i < 2; i++)
-        if (a[i].rank != part->rank || part->operands[a[i].operand].place != WEFT_PLACE_USER)
-            return false;
-    return true;
+    return task->kind == WEFT_TASK_GEMM && weft_product_a(part, task)->cols != 0 &&
+           weft_region_is_given(part, weft_product_a(part, task)) &&
+           weft_region_is_given(part, weft_product_b(part, task));
 }
 
 size_t weft_cuda_timeline_events(const weft_plan_part *part, const uint64_t *words, weft_event *events)
