@@ -113,16 +113,13 @@ static void tune_gpu_collective(const weft_machine *machine, int world, weft_pro
         p->tuning.tile_n = weft_max(even, smallest);
 }
 
-/* What weft's kernels for such a GPU take where nothing is asked: as run/cuda/choose.c, by plan/crews.h. */
+/* What weft's kernels for such a GPU take where nothing is asked. */
 static void tune_crews(const weft_machine *machine, int world, weft_problem *p)
 {
     int crews = machine->units / WEFT_CREW_SMS;
 
     p->tuning.crew = WEFT_CREW_SMS;
-    p->tuning.tile_m = WEFT_CREW_ROWS;
-    p->tuning.tile_n = weft_crews_cols(p, world, crews);
-    p->tuning.sums_stay = weft_crews_ring(p, p->schedule);
-    weft_crews_share(p, world, crews, world > 1 && weft_crews_gather(p, p->schedule), &p->tuning);
+    weft_crews_tune(p, p->schedule, world, crews, true, &p->tuning);
     /* Of four times as many, who would fetch only when they have nothing to store. */
     if (p->tuning.sums_stay && p->op == WEFT_OP_GEMM_AR)
         p->tuning.copiers = crews;

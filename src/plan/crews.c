@@ -5,12 +5,14 @@
 #include "core/part.h"
 #include "core/round.h"
 
+#include <math.h>
+
 enum {
-    NARROW_COLS = 224,
     STRIPE_COLS = 8192, /* of a gemm_ar's stripe, its rows of tiles together: fewer leave crews idle, and the
                            last stripe is fetched when all is multiplied */
     STRIPE_MOST = 8,    /* rows of tiles */
-    LINK_K = 878,       /* 790 TFLOP/s beside 450 GB/s */
+    LINK_GBS = 450,
+    LINK_K = (1000 * WEFT_CREWS_H200_TFLOPS + LINK_GBS) / (2 * LINK_GBS),
 };
 
 bool weft_crews_ring(const weft_problem *p, weft_schedule schedule)
@@ -50,15 +52,19 @@ bool weft_crews_narrow_ring(const weft_problem *p, int world, int crews, int64_t
 static int64_t usual_width(const weft_problem *p, int world, int crews, int64_t tile_m)
 {
     int64_t wide = weft_divide_up(weft_crews_tiles(p, world, tile_m, WEFT_CREW_COLS), crews) * WEFT_CREW_COLS;
-    int64_t narrow = weft_divide_up(weft_crews_tiles(p, world, tile_m, NARROW_COLS), crews) * NARROW_COLS;
+    int64_t narrow = weft_divide_up(weft_crews_tiles(p, world, tile_m, WEFT_CREW_NARROW_COLS), crews) *
+                     WEFT_CREW_NARROW_COLS;
 
     if (p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_GEMM_AR)
         return WEFT_CREW_COLS;
-    return narrow < wide ? NARROW_COLS : WEFT_CREW_COLS;
+    return narrow < wide ? WEFT_CREW_NARROW_COLS : WEFT_CREW_COLS;
 }
 
-int64_t weft_crews_width(const weft_problem *p, int world, int crews, int64_t tile_m, bool ring)
+/* `ring`: the sums stay. */
+static int64_t width_of(const weft_problem *p, int world, int crews, int64_t tile_m, bool ring)
 {
+    if (weft_dtype_is_fp8(p->dtype))
+        return WEFT_CREW_HALF_COLS;
     if (ring && world > 1 && weft_crews_narrow_ring(p, world, crews, tile_m))
         return WEFT_CREW_HALF_COLS;
     return usual_width(p, world, crews, tile_m);
@@ -66,14 +72,18 @@ int64_t weft_crews_width(const weft_problem *p, int world, int crews, int64_t ti
 
 int64_t weft_crews_cols(const weft_problem *p, int world, int crews)
 {
-    if (weft_dtype_is_fp8(p->dtype))
-        return WEFT_CREW_HALF_COLS;
-    return weft_crews_width(p, world, crews, WEFT_CREW_ROWS, weft_crews_ring(p, p->schedule));
+    return width_of(p, world, crews, WEFT_CREW_ROWS, weft_crews_ring(p, p->schedule));
 }
 
 bool weft_crews_gather(const weft_problem *p, weft_schedule schedule)
 {
     return p->op == WEFT_OP_AG_GEMM && schedule != WEFT_SCHEDULE_UNFUSED && schedule != WEFT_SCHEDULE_DIRECT;
+}
+
+bool weft_crews_fetch(const weft_problem *p, weft_schedule schedule, int world, bool sums_stay)
+{
+    return world > 1 && (weft_crews_gather(p, schedule) || (sums_stay && p->op == WEFT_OP_GEMM_AR) ||
+                         (p->tuning.staged && schedule != WEFT_SCHEDULE_UNFUSED));
 }
 
 /* As few crews as take no more rounds. What a round needs is fetched side by side, and a few tiles of one
@@ -94,12 +104,34 @@ static int64_t stripe_of(const weft_problem *p)
     return panels < STRIPE_MOST ? panels : STRIPE_MOST;
 }
 
-void weft_crews_share(const weft_problem *p, int world, int crews, bool fetches, weft_tuning *t)
+void weft_crews_tune(const weft_problem *p, weft_schedule schedule, int world, int crews, bool adds,
+                     weft_tuning *t)
 {
+    /* the copy engine adds in memory: the crews need not read what they add to */
+    t->sums_stay = adds && weft_crews_ring(p, schedule);
+    if (!t->tile_m)
+        t->tile_m = WEFT_CREW_ROWS;
+    if (!t->tile_n)
+        t->tile_n = width_of(p, world, crews, t->tile_m, t->sums_stay);
     if (!t->raster && t->sums_stay && p->op == WEFT_OP_GEMM_AR)
         t->raster = stripe_of(p);
     if (!t->workers)
-        t->workers = fetches || t->sums_stay
+        t->workers = t->sums_stay || weft_crews_fetch(p, schedule, world, t->sums_stay)
                          ? even_crews(weft_crews_tiles(p, world, t->tile_m, t->tile_n), crews)
                          : crews;
+}
+
+double weft_crews_rate(int64_t cols)
+{
+    bool wide = cols > WEFT_CREW_NARROW_COLS, half = cols <= WEFT_CREW_HALF_COLS;
+    double width = wide   ? WEFT_CREW_COLS
+                   : half ? WEFT_CREW_HALF_COLS
+                          : WEFT_CREW_NARROW_COLS,
+           step_ns = wide   ? WEFT_CREW_STEP_NS
+                     : half ? WEFT_CREW_HALF_STEP_NS
+                            : WEFT_CREW_NARROW_STEP_NS,
+           library_ns = 2 * WEFT_CREW_ROWS * width * WEFT_CREW_STEP_K * WEFT_CREWS_H200 /
+                        (1e3 * WEFT_CREWS_H200_TFLOPS);
+
+    return round(1e3 * library_ns / step_ns) / 1e3; /* steps are known to three digits */
 }

@@ -202,14 +202,6 @@ static double unit_share(const model *m)
     return fmin(1, 4.0 / m->machine->units);
 }
 
-/* Of the rate of a library's products, which the descriptions have, what a crew reaches with tiles of so many
- * columns: narrow ones load more for the same product. Measured on an H200 (run/cuda/cost.c): steps of 730,
- * 633 and 420 ns for 256, 224 and 128 columns, where 790 TFLOP/s would be 701, 613 and 350. */
-static double crew_share(const model *m)
-{
-    return !m->crew_cols ? 1 : m->crew_cols > 224 ? 0.960 : m->crew_cols > 128 ? 0.969 : 0.834;
-}
-
 /* The least k of a slice, where a library's product with few tiles is split over the units that have none. */
 static const double split_k = 512;
 
@@ -247,7 +239,8 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
         cols = weft_divide_up(cols, (int64_t)across);
     compute = waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) * deep / slices /
               shares / gflops;
-    compute /= crew_share(m);
+    if (m->crew_cols) /* the descriptions have the rate of a library's products */
+        compute /= weft_crews_rate(m->crew_cols);
     out->bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     out->last_share = (float)(1 / fmax(1, ceil(down * across / floor(units))));
     out->stores_ns = (float)(fmax(compute, memory) * out->last_share);

@@ -20,7 +20,6 @@ enum {
     PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
     CHUNK_K = 512,           /* 1 KiB of a row: small enough to start early, large enough to copy fast */
     COPIERS = 2,
-    CREW_CTAS = 2,
     HALF_M = 128,
     HALF_N = 128,
     ANY_M = 128, /* rows of a block of the walker for any GPU */
@@ -34,8 +33,8 @@ enum {
     SMALL_COLS = 32,      /* and up to which it is faster */
     ONE_TILE_ROWS = 32,   /* with so many rows */
     SMALL_B = 16 << 20,   /* where B has no more elements than this */
-    HALF_A_GPU = 33,      /* crews of an H200 */
-    A_QUARTER = 16,
+    HALF_A_GPU = WEFT_CREWS_H200 / 2,
+    A_QUARTER = WEFT_CREWS_H200 / 4,
     SEND_ROWS = 32, /* up to which the product's kernel sends its sums faster than a collective does, */
     SEND_ROWS_WHOLE = 128, /* and of ranks that each have a GPU */
     HOP_BYTES = 1200000,   /* a link of 450 GB/s and 2 us carries while a second hop waits */
@@ -44,6 +43,11 @@ enum {
     SUM_COLS = 512,        /* where every lane has two such */
     MOVED_BYTES = 16 << 10 /* of A, at once */
 };
+
+/* The walkers that plan/crews.h speaks of. */
+_Static_assert((int)WEFT_CREW_ROWS == WEFT_CUDA_TILE_M && (int)WEFT_CREW_COLS == WEFT_CUDA_TILE_N &&
+                   (int)WEFT_CREW_STEP_K == WEFT_CUDA_TILE_K && (int)WEFT_CREW_HALF_COLS == WEFT_CUDA_FP8_N,
+               "crews are planned as they are compiled");
 
 static weft_schedule usual_schedule(const weft_problem *p)
 {
@@ -111,7 +115,7 @@ static bool own_wins(const weft_problem *p, int crews)
 
     if (weft_dtype_is_fp8(p->dtype))
         return false;
-    return splitk_beats(p, CREW_CTAS * crews) ||
+    return splitk_beats(p, WEFT_CREW_SMS * crews) ||
            (way.walker == WEFT_CUDA_PAIR_224 && way.chunk_k == 0 && p->m >= OWN_ROWS &&
             p->n % weft_cuda_walkers[way.walker].tile_n == 0 && p->k % WEFT_CUDA_TILE_K == 0);
 }
@@ -127,7 +131,7 @@ static bool splitk_wins(const weft_problem *p, int crews)
     if (!weft_splitk_makes(p, 1) || p->m <= HALF_M)
         return weft_splitk_makes(p, 1);
     return (products <= fitted || (p->m <= SIX_TILES_ROWS && products <= measured)) &&
-           weft_splitk_fastest(p->m, p->n, p->k, p->transb, CREW_CTAS * crews).ns <
+           weft_splitk_fastest(p->m, p->n, p->k, p->transb, WEFT_CREW_SMS * crews).ns <
                weft_cuda_cost_least(&shape, false).ns;
 }
 
@@ -289,7 +293,7 @@ static weft_tuning tune_exchange(const weft_problem *p, const weft_cuda_basis *b
 {
     weft_tuning t = p->tuning;
     bool open = !t.tile_m && !t.tile_n && !t.workers;
-    int ctas = b->hopper ? CREW_CTAS * b->crews : b->crews / CREW_CTAS * CREW_CTAS;
+    int ctas = b->hopper ? WEFT_CREW_SMS * b->crews : b->crews / WEFT_CREW_SMS * WEFT_CREW_SMS;
 
     t.exchange = m->exchange == 3 || (m->exchange == 0 && open) ? 3 * has_halves(p, b->world) : m->exchange;
     if (!t.tile_n)
@@ -350,12 +354,16 @@ static weft_tuning begin_tuning(const weft_problem *p, const weft_cuda_basis *b,
     return b->world == 1 && untouched ? tune_alone(p, b) : *asked;
 }
 
-static int64_t choose_width(const weft_problem *p, const weft_cuda_basis *b, const weft_tuning *t)
+/* What is open of the walker for any GPU. */
+static void tune_any(const weft_problem *p, const weft_cuda_basis *b, weft_tuning *t)
 {
-    if (weft_dtype_is_fp8(p->dtype))
-        return WEFT_CUDA_FP8_N;
-    return b->hopper ? weft_crews_width(p, b->world, b->crews, t->tile_m, t->sums_stay)
-                     : any_width(p, b->world, b->crews);
+    t->sums_stay = false;
+    if (!t->tile_m)
+        t->tile_m = ANY_M;
+    if (!t->tile_n)
+        t->tile_n = weft_dtype_is_fp8(p->dtype) ? WEFT_CUDA_FP8_N : any_width(p, b->world, b->crews);
+    if (!t->workers)
+        t->workers = b->crews;
 }
 
 /* Unfused, whether the ranks can fetch their results from each other, and need not be stored to: those of an
@@ -378,30 +386,25 @@ static bool has_chunks(const weft_problem *p, weft_schedule schedule, const weft
 static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
 {
     weft_tuning t = begin_tuning(p, b, m);
-    bool fp8 = weft_dtype_is_fp8(p->dtype), unfused = m->schedule == WEFT_SCHEDULE_UNFUSED,
-         stays = b->hopper && b->adds && weft_crews_ring(p, m->schedule),
-         ring = stays && p->op == WEFT_OP_GEMM_AR, gathers = weft_crews_gather(p, m->schedule),
-         fetches = b->world > 1 && (gathers || ring || (!unfused && p->tuning.staged));
+    bool fp8 = weft_dtype_is_fp8(p->dtype), fetches;
 
     t.library = m->library;
     t.staged = p->tuning.staged && has_chunks(p, m->schedule, &t);
-    if (!t.tile_m)
-        t.tile_m = b->hopper ? WEFT_CUDA_TILE_M : ANY_M;
-    /* the copy engine adds in memory: the crews need not read what they add to */
-    t.sums_stay = stays;
-    if (!t.tile_n)
-        t.tile_n = choose_width(p, b, &t);
+    if (b->hopper)
+        weft_crews_tune(p, m->schedule, b->world, b->crews, b->adds, &t);
+    else
+        tune_any(p, b, &t);
     if (!t.tile_k)
         t.tile_k = fp8 ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
-    /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
-    weft_crews_share(p, b->world, b->crews, b->hopper && fetches, &t);
     if (!t.raster)
         t.raster = PANELS_SIDE_BY_SIDE;
+    /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
+    fetches = weft_crews_fetch(p, m->schedule, b->world, t.sums_stay);
     if (!fetches)
         t.copiers = 0;
     else if (!t.copiers)
-        t.copiers = b->hopper ? b->crews * CREW_CTAS * WEFT_CUDA_CTA_COPIERS : COPIERS;
-    if (fetches && gathers && !t.chunk_k)
+        t.copiers = b->hopper ? b->crews * WEFT_CREW_SMS * WEFT_CUDA_CTA_COPIERS : COPIERS;
+    if (fetches && weft_crews_gather(p, m->schedule) && !t.chunk_k)
         t.chunk_k = fp8 ? 2 * CHUNK_K : CHUNK_K;
     if (!b->hopper && b->crews > t.copiers && t.workers > b->crews - t.copiers)
         t.workers = b->crews - t.copiers;
@@ -586,7 +589,7 @@ static weft_problem choose_collective(const weft_problem *asked, const weft_cuda
 {
     int64_t bytes = asked->count * (int64_t)weft_dtype_size(asked->dtype);
     /* SMs; a rank can have two CTAs on each */
-    int ctas = (int)weft_min(b->hopper ? CREW_CTAS * b->crews : b->crews, WEFT_CUDA_CREWS_MAX / 2);
+    int ctas = (int)weft_min(b->hopper ? WEFT_CREW_SMS * b->crews : b->crews, WEFT_CUDA_CREWS_MAX / 2);
     weft_problem decided = *asked;
 
     if (asked->schedule == WEFT_SCHEDULE_AUTO)

@@ -2,6 +2,7 @@
 #include "run/cuda/cost.h"
 
 #include "core/round.h"
+#include "plan/crews.h"
 #include "run/cuda/task.h"
 
 #include <math.h>
@@ -19,9 +20,12 @@ typedef struct maker {
 static const struct {
     double idle, busy, tile;
 } measured[WEFT_CUDA_WALKERS] = {
-    [WEFT_CUDA_PAIR_256] = {424, 730, 111}, [WEFT_CUDA_PAIR_224] = {421, 633, 1471},
-    [WEFT_CUDA_PAIR_128] = {262, 420, 0},   [WEFT_CUDA_ONE_256] = {389, 714, 1280},
-    [WEFT_CUDA_ONE_128] = {324, 421, 178},  [WEFT_CUDA_FEW_ROWS] = {262, 491, 1227},
+    [WEFT_CUDA_PAIR_256] = {424, WEFT_CREW_STEP_NS, 111},
+    [WEFT_CUDA_PAIR_224] = {421, WEFT_CREW_NARROW_STEP_NS, 1471},
+    [WEFT_CUDA_PAIR_128] = {262, WEFT_CREW_HALF_STEP_NS, 0},
+    [WEFT_CUDA_ONE_256] = {389, 714, 1280},
+    [WEFT_CUDA_ONE_128] = {324, 421, 178},
+    [WEFT_CUDA_FEW_ROWS] = {262, 491, 1227},
 };
 
 static const double MEMORY_NS = 3914;
@@ -42,6 +46,7 @@ static const double SLICE_NS = 55;      /* for each of them */
 static const double SLICES_SHARE = 1.1; /* slices, all SMs together, as a multiple of memory's rate */
 static const int64_t SLICE_STEPS = 4;   /* a slice is at least so long */
 static const double EVEN = 0.8;         /* of the crews that must have a slice for all to be alike */
+
 static const double CACHED = 29.6e6, CACHED_BLUR = 4e6; /* bytes that stay in L2, no sharp line */
 
 static double larger(double x, double y)

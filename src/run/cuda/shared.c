@@ -4,21 +4,20 @@
 #include "core/dtype.h"
 #include "core/part.h"
 #include "core/round.h"
+#include "plan/crews.h"
 #include "run/cuda/task.h"
 
 #include <math.h>
 
-enum {
-    ALL_CREWS = 66, /* of an H200 */
-    FITTED_ROWS = 8 /* at least, of the products that the model was fitted to */
-};
+enum { FITTED_ROWS = 8 /* at least, of the products that the model was fitted to */ };
 
 static const double launch_us = 3, /* of a rank's kernel in a graph, one rank after another; */
     launches_us = 4,               /* of a product's and a collective's; */
     tile_us = 2,                   /* of the end of a crew's tile, and as much where it adds to others'; */
     step_us = 0.70,                /* of a crew's tile of 256 x 256, 64 of k; */
     narrow_step = 0.60,            /* and of one of 128 columns, of that */
-    operations_us = 790e6, bytes_us = 4.2e6; /* of a GPU that is full, and of its memory */
+    operations_us = WEFT_CREWS_H200_TFLOPS * 1e6,
+                    bytes_us = 4.2e6; /* of a GPU that is full, and of its memory */
 
 /* What a schedule takes: so much of what its products would, of what it moves and of the sums that it moves,
  * and always. */
@@ -111,7 +110,7 @@ static double library_products(const weft_problem *p, const weft_cuda_sharing *s
 static double time_of(const weft_problem *p, const weft_cuda_sharing *s, const schedule_cost *c)
 {
     bool unfused = c->schedule == WEFT_SCHEDULE_UNFUSED;
-    double here = (double)ALL_CREWS / s->crews / s->world; /* share of the ranks that this GPU has */
+    double here = (double)WEFT_CREWS_H200 / s->crews / s->world; /* share of the ranks that this GPU has */
     double sent = (s->world - 1) * (double)p->l / bytes_us * here, area = (double)p->m * (double)p->n;
     double moved = p->op == WEFT_OP_AG_GEMM ? (double)p->k * (double)(gathers_b(p) ? p->n : p->m) *
                                                   (double)weft_dtype_size(p->dtype)
