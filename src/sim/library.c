@@ -23,9 +23,6 @@ static const protocol protocols[] = {
 
 enum { PROTOCOLS = sizeof(protocols) / sizeof(protocols[0]) };
 
-/* The least k of a slice, where a product with few tiles is split over the units that have none. */
-static const double split_k = 512;
-
 typedef struct place {
     double ranks, near, nodes; /* ranks in all, ranks of a node, nodes */
     double rate;               /* of a ring through all of them, bytes a nanosecond */
@@ -163,7 +160,7 @@ double weft_library_gemm_us(const weft_machine *machine, weft_dtype dtype, int64
     if (machine->gflops[dtype] <= 0)
         return 0;
     if (idle > 1)
-        slices = fmax(1, fmin((double)idle, deep / split_k));
+        slices = fmax(1, fmin((double)idle, deep / WEFT_LIBRARY_SPLIT_K));
     if (slices > 1) /* their sums are written and read again, in float32 */
         bytes += 8 * slices * (double)m * (double)n;
     compute = waves * 2 * (double)rows * (double)cols * deep / slices / machine->gflops[dtype];

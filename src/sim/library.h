@@ -12,6 +12,9 @@
 #include "plan/plan.h"
 #include "sim/machine.h"
 
+/* The least k of a slice, where a product with few tiles is split over the units that have none. */
+enum { WEFT_LIBRARY_SPLIT_K = 512 };
+
 typedef enum weft_library_way {
     WEFT_LIBRARY_FASTEST = 0,
     WEFT_LIBRARY_RING,

@@ -22,6 +22,7 @@
 #include "core/round.h"
 #include "gemm/cost.h"
 #include "plan/crews.h"
+#include "sim/library.h"
 
 #include <math.h>
 #include <string.h>
@@ -202,9 +203,6 @@ static double unit_share(const model *m)
     return fmin(1, 4.0 / m->machine->units);
 }
 
-/* The least k of a slice, where a library's product with few tiles is split over the units that have none. */
-static const double split_k = 512;
-
 /* Bytes of local operands, which slices of k share, and of what is added to and of results. */
 typedef struct gemm_bytes {
     double a, b, kept;
@@ -217,7 +215,7 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
     double down = tiles_along(m, rows, unit_rows(m)), across = tiles_along(m, cols, unit_cols(m));
     double units = model_lane_units(m), waves = ceil(down * across / floor(units)), compute, memory;
     double deep = padded(kk, machine->step_k), busy = fmin(floor(units), down * across);
-    double slices = units < 2 ? fmax(1, fmin(products->idle, deep / split_k)) : 1, sums = 0;
+    double slices = units < 2 ? fmax(1, fmin(products->idle, deep / WEFT_LIBRARY_SPLIT_K)) : 1, sums = 0;
     /* Units that are idle still take rows of it: a library has lower tiles where there are few. */
     double shares = units < 2 ? fmax(1, fmin(floor(products->idle / slices),
                                              padded(rows, machine->step_m) / (double)machine->step_m))

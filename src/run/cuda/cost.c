@@ -47,7 +47,12 @@ static const double SLICES_SHARE = 1.1; /* slices, all SMs together, as a multip
 static const int64_t SLICE_STEPS = 4;   /* a slice is at least so long */
 static const double EVEN = 0.8;         /* of the crews that must have a slice for all to be alike */
 
-static const double CACHED = 29.6e6, CACHED_BLUR = 4e6; /* bytes that stay in L2, no sharp line */
+double weft_cuda_beyond_l2(double bytes, double cached)
+{
+    static const double BLUR = 4e6;
+
+    return 1 / (1 + exp(-(bytes - cached) / BLUR));
+}
 
 static double larger(double x, double y)
 {
@@ -78,9 +83,7 @@ static double memory_ns(double bytes, const maker *w, double sms)
 /* An operand that so many tiles read at different times, but for what L2 still has. */
 static double again_bytes(double bytes, int64_t times)
 {
-    double far = 1 / (1 + exp(-(bytes - CACHED) / CACHED_BLUR));
-
-    return bytes * (1 + far * (double)(times - 1));
+    return bytes * (1 + weft_cuda_beyond_l2(bytes, WEFT_CUDA_L2_BYTES) * (double)(times - 1));
 }
 
 /* What tiles read whose shares of k begin anywhere, if all do. */

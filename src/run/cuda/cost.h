@@ -18,6 +18,11 @@ typedef struct weft_cuda_shape {
  * begin with the 32 bytes that memory moves together, and of others. */
 #define WEFT_CUDA_LINE_NS(elems) ((elems) % 16 ? 3.0 : 1.13)
 
+/* What of so many bytes L2 does not keep that keeps about `cached`, an H200's WEFT_CUDA_L2_BYTES: there is no
+ * sharp line. */
+enum { WEFT_CUDA_L2_BYTES = 29600000 };
+double weft_cuda_beyond_l2(double bytes, double cached);
+
 /* How the product is made. */
 typedef struct weft_cuda_way {
     int walker; /* of weft_cuda_walkers; -1: the one for any GPU */

@@ -2,6 +2,7 @@
 #include "run/cuda/cublaslt_cost.h"
 
 #include "core/round.h"
+#include "run/cuda/cost.h"
 
 #include <math.h>
 
@@ -24,10 +25,9 @@ static const double SUMS = 1888;  /* and the sums of all parts */
 /* Times all, by the part of D's columns and rows that clusters' tiles have beyond it: the copy engine takes
  * longer for zeros than for data. */
 static const double BEYOND_ACROSS = 0.21, BEYOND_DOWN = 0.046;
-static const double OVERFULL = 1.38;                    /* long tiles of many sums */
-static const double NARROW = 1.29;                      /* tiles of 32 columns, */
-static const double UNEVEN = 1.07;                      /* of 96 and of 160 */
-static const double CACHED = 29.6e6, CACHED_BLUR = 4e6; /* bytes that stay in L2, no sharp line */
+static const double OVERFULL = 1.38; /* long tiles of many sums */
+static const double NARROW = 1.29;   /* tiles of 32 columns, */
+static const double UNEVEN = 1.07;   /* of 96 and of 160 */
 /* By an algorithm's custom option, whose two bits here cuBLASLt does not explain. */
 static const double OPTIONS[2][2] = {{0.952, 1}, {1.066, 1.03}};
 
@@ -143,7 +143,7 @@ double weft_cublaslt_cost(const weft_cublaslt *lt, const cublasLtMatmulAlgo_t *a
               tile.down / (1 + TOKENS_SHARED * (cluster.across - 1));
     step = largest(sums * STEP / MULTIPLIES, (double)(tile.across + tile.down) * LINE / LOADS, STEP_LEAST);
     bytes = 2 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
-    far = 1 / (1 + exp(-(bytes - CACHED) / CACHED_BLUR));
+    far = weft_cuda_beyond_l2(bytes, WEFT_CUDA_L2_BYTES);
     ns = LAUNCH + largest((double)weft_divide_up(ctas, sms) * ((double)steps * step + ENDS * sums),
                           (double)(ctas * steps) * fetched * LINE / CACHE, far * bytes / MEMORY);
     if (parts > 1)

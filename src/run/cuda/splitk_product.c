@@ -57,7 +57,7 @@ typedef struct model {
 static const model h200 = {.launch = 438,
                            .memory = 4263,
                            .cache = 26700,
-                           .cached = 29.6e6,
+                           .cached = WEFT_CUDA_L2_BYTES,
                            .apart = 0.133,
                            .token = 0.599,
                            .weight = 1.43,
@@ -81,8 +81,7 @@ static const model h200 = {.launch = 438,
                            .group = 691,
                            .overlap = 0.24};
 enum { FEW_ROWS = 32, FEW_SENT = 3 /* slices of them */, FITTED_SMS = 132 };
-static const double CACHED_BLUR = 4e6; /* what fits L2 is no sharp line */
-static const double MUCH = 2.5e10;     /* products of two elements, from which on power bounds them */
+static const double MUCH = 2.5e10; /* products of two elements, from which on power bounds them */
 
 static double larger(double x, double y)
 {
@@ -174,7 +173,7 @@ static double cost(const weft_splitk_way *way, const operands *x, int sms)
             fit = clusters_on(way, sms);
     double ctas = (double)(clusters * cluster), part = (double)sms / FITTED_SMS,
            bytes = 2 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n),
-           far = 1 / (1 + exp(-(bytes - f->cached) / CACHED_BLUR)),
+           far = weft_cuda_beyond_l2(bytes, f->cached),
            loads = (double)(down * across * steps) * WEFT_CUDA_SPLITK_STEP * 2 *
                    (f->shared * (double)rows + cols),
            element = parts == 1  ? f->own
