@@ -14,6 +14,7 @@
 #ifndef WEFT_RUN_CUDA_BLOCK_SM80_CUH
 #define WEFT_RUN_CUDA_BLOCK_SM80_CUH
 
+#include "core/round.h"
 #include "plain.cuh"
 #include "ptx.cuh"
 
@@ -397,7 +398,7 @@ template <int BLOCK_N> __device__ __forceinline__ Corner corner_of(int row, int 
 
 __device__ __forceinline__ int steps_of(const weft_cuda_task &t)
 {
-    return (t.k + STEP_K - 1) / STEP_K;
+    return weft_divide_up(t.k, STEP_K);
 }
 
 /* The block at (row, col) of a task, whose operands can be copied. A function of its own, as are all blocks:

@@ -17,6 +17,7 @@
 #ifndef WEFT_RUN_CUDA_CHANNEL_H
 #define WEFT_RUN_CUDA_CHANNEL_H
 
+#include "core/round.h"
 #include "task.h"
 
 enum {
@@ -169,13 +170,10 @@ WEFT_CUDA_EITHER weft_cuda_job weft_cuda_job_at(const weft_cuda_channels *c, int
         job.peer = c->only >= 0 ? c->only : (c->rank + c->world - 1 - (row - pushes)) % c->world;
     }
     job.bytes = job.kind == WEFT_CUDA_PUSH ? c->peer[job.peer].send_bytes : c->peer[job.peer].recv_bytes;
-    each = (job.bytes + c->stripes - 1) / c->stripes;
-    each = (each + WEFT_CUDA_CHUNK_LEAST - 1) / WEFT_CUDA_CHUNK_LEAST * WEFT_CUDA_CHUNK_LEAST;
-    job.chunk = each < WEFT_CUDA_CHUNK_LEAST   ? WEFT_CUDA_CHUNK_LEAST
-                : each > WEFT_CUDA_CHUNK_BYTES ? WEFT_CUDA_CHUNK_BYTES
-                                               : each;
-    total = job.bytes > 0 ? (job.bytes + job.chunk - 1) / job.chunk : 1;
-    job.chunks = (total - job.stripe + c->stripes - 1) / c->stripes;
+    each = weft_round_up(weft_divide_up(job.bytes, c->stripes), WEFT_CUDA_CHUNK_LEAST);
+    job.chunk = weft_max(WEFT_CUDA_CHUNK_LEAST, weft_min(each, WEFT_CUDA_CHUNK_BYTES));
+    total = job.bytes > 0 ? weft_divide_up(job.bytes, job.chunk) : 1;
+    job.chunks = weft_divide_up(total - job.stripe, c->stripes);
     return job;
 }
 
@@ -189,9 +187,7 @@ WEFT_CUDA_EITHER int64_t weft_cuda_job_begin(const weft_cuda_channels *c, const 
 WEFT_CUDA_EITHER int64_t weft_cuda_job_bytes(const weft_cuda_channels *c, const weft_cuda_job *job,
                                              int64_t round)
 {
-    int64_t left = job->bytes - weft_cuda_job_begin(c, job, round);
-
-    return left < job->chunk ? left : job->chunk;
+    return weft_min(job->bytes - weft_cuda_job_begin(c, job, round), job->chunk);
 }
 
 #endif

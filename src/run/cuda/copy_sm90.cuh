@@ -108,7 +108,7 @@ struct Copier {
     {
         uint32_t lane = threadIdx.x % 32, bar = smem + Layout::copied + 8 * storer;
         uint32_t row_bytes = WEFT_FIELD(copy_bytes), rows = WEFT_FIELD(rows);
-        uint32_t in_row = (row_bytes + SEGMENT_BYTES - 1) / SEGMENT_BYTES;
+        uint32_t in_row = weft_divide_up(row_bytes, SEGMENT_BYTES);
         uint32_t mine = segment + lane, row = mine / in_row, at = (mine - row * in_row) * SEGMENT_BYTES;
         uint32_t box = smem + Layout::box + 2 * BOX_BYTES * storer + lane * SEGMENT_BYTES;
         uint32_t bytes = lane < SEGMENTS && row < rows ? min(SEGMENT_BYTES, row_bytes - at) : 0;
@@ -242,7 +242,7 @@ __device__ void store_boxes(const weft_cuda_args &g, const weft_cuda_lane &lane,
         }
         boxes += !(t.flags & WEFT_CUDA_BULK)  ? 1
                  : t.flags & WEFT_CUDA_WIDE_D ? TILE_N / 32
-                                              : (TILE_N + 63) / 64;
+                                              : weft_divide_up(TILE_N, 64);
         __syncwarp();
     }
     while (copier.busy())

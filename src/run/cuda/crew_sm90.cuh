@@ -5,6 +5,7 @@
 #ifndef WEFT_RUN_CUDA_CREW_SM90_CUH
 #define WEFT_RUN_CUDA_CREW_SM90_CUH
 
+#include "core/round.h"
 #include "hopper.cuh"
 #include "order.cuh"
 
@@ -38,7 +39,7 @@ constexpr int CTA_M = 128, GROUP_M = 64, TILE_N = WEFT_TILE_N, TILE_K = LINE / W
               SUMS = TILE_N / 2;
 /* B is kept in boxes of 64 columns, the last one half used when the tile is 224 wide. Each CTA of a crew
  * loads its share, in boxes of SHARE_BOX columns where k is contiguous */
-constexpr int B_COLS = (TILE_N + 64 * CTAS - 1) / (64 * CTAS) * (64 * CTAS), SHARE_COLS = B_COLS / CTAS;
+constexpr int B_COLS = weft_round_up(TILE_N, 64 * CTAS), SHARE_COLS = B_COLS / CTAS;
 constexpr int SHARE_BOX = SHARE_COLS < 128 ? SHARE_COLS : 128;
 constexpr int A_BYTES = CTA_M * LINE, B_BYTES = B_COLS * LINE, STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int STAGES = 4 * 49152 / STAGE_BYTES;

@@ -217,7 +217,7 @@ __device__ __forceinline__ void add_fetched(const weft_cuda_args &g, const weft_
                                             float (&d)[SUMS], int row0, uint32_t smem, uint32_t consumer,
                                             const Boxes &to, uint32_t boxes, uint32_t &fetched)
 {
-    constexpr int WIDTH = WIDE ? 32 : 64, BLOCKS = (TILE_N + WIDTH - 1) / WIDTH;
+    constexpr int WIDTH = WIDE ? 32 : 64, BLOCKS = weft_divide_up(TILE_N, WIDTH);
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
     bool first = threadIdx.x % 128 == 0;
     uint32_t bar = smem + Layout::fetched + 16 * consumer, spot = to.base + row * 128;

@@ -8,6 +8,7 @@
  * before them sends: 256 or 512 threads, at most 64 registers; a warp has the same 64 columns of 8 ranks, 8
  * threads those of two of them, so that a thread waits for two loads and a warp for 1 KiB.
  */
+#include "core/round.h"
 #include "early.cuh"
 #include "emulate.cuh"
 #include "exchange.cuh"
@@ -91,7 +92,7 @@ constexpr int WARP = 32, LINE = WEFT_CUDA_EXCHANGE_LINE, GROUPS = WARP / LINE,
 
 __device__ __forceinline__ int lines_of(int units)
 {
-    return (units + LINE - 1) / LINE;
+    return weft_divide_up(units, LINE);
 }
 
 __device__ __forceinline__ int group()

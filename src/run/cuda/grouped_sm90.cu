@@ -50,7 +50,7 @@ __device__ void produce(const weft_cuda_grouped &g, const TensorMap &b_map, cons
             return;
         if (g.arrival.ready) /* what others have brought is read by the copy engine */
             fence_proxy_all();
-        int blocks = blocks_of<B>(t.width), steps = (g.k + TILE_K * blocks - 1) / (TILE_K * blocks);
+        int blocks = blocks_of<B>(t.width), steps = weft_divide_up(g.k, TILE_K * blocks);
         int half = t.width / CTAS,
             box = half < WEFT_CUDA_GROUPED_MANY ? WEFT_CUDA_GROUPED_FEW : WEFT_CUDA_GROUPED_MANY;
         const void *map = box == WEFT_CUDA_GROUPED_FEW ? &few_map : &many_map;
@@ -338,7 +338,7 @@ __device__ __forceinline__ void sum_tile(const weft_cuda_grouped &g, float (&d)[
                                          uint32_t consumer, Ring &ring)
 {
     constexpr int BLOCKS = blocks_of<WHOLE>(N);
-    int thread = group_thread(), steps = (g.k + TILE_K * BLOCKS - 1) / (TILE_K * BLOCKS);
+    int thread = group_thread(), steps = weft_divide_up(g.k, TILE_K * BLOCKS);
     uint32_t last = 0;
     for (int s = 0; s < steps; s++) {
         uint32_t at = smem + ring.stage * STAGE_BYTES, mine = at + consumer * (BOX_BYTES / 2);
@@ -370,7 +370,7 @@ __device__ __forceinline__ void sum_tile_stored(const weft_cuda_grouped &g, floa
                                                 uint32_t consumer, Ring &ring)
 {
     constexpr int BLOCKS = blocks_of<B>(N);
-    int thread = group_thread(), lane = thread % 32, steps = (g.k + TILE_K * BLOCKS - 1) / (TILE_K * BLOCKS);
+    int thread = group_thread(), lane = thread % 32, steps = weft_divide_up(g.k, TILE_K * BLOCKS);
     uint32_t last = 0, held[2][16], row = (thread / 32 * 16 + lane / 4) * 128 + lane % 4 * 2;
     for (int s = 0; s < steps; s++) {
         uint32_t at = smem + ring.stage * STAGE_BYTES, mine = at + consumer * (BOX_BYTES / 2) + row;
@@ -484,7 +484,7 @@ __device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const Tenso
                                          const TensorMap &few_map, const TensorMap &many_map)
 {
     extern __shared__ char raw[];
-    uint32_t smem = (smem_address(raw) + 1023) & ~1023u, rank = cluster_rank();
+    uint32_t smem = weft_align_up(smem_address(raw), 1024u), rank = cluster_rank();
     int group = threadIdx.x / 128, warp = threadIdx.x / 32;
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {

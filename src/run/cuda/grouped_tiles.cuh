@@ -3,6 +3,7 @@
 #ifndef WEFT_RUN_CUDA_GROUPED_TILES_CUH
 #define WEFT_RUN_CUDA_GROUPED_TILES_CUH
 
+#include "core/round.h"
 #include "grouped_device.h"
 #include "hopper.cuh"
 #include "order.cuh"
@@ -70,14 +71,14 @@ struct Tile {
 
 template <Stored B> __device__ __forceinline__ int row_tiles_of(int rows)
 {
-    return (rows + MOST_ROWS<B> - 1) / MOST_ROWS<B>;
+    return weft_divide_up(rows, MOST_ROWS<B>);
 }
 
 /* The tile's width for so many rows of an expert: divided evenly over tiles of the most, rounded up. */
 template <Stored B> __device__ __forceinline__ int width_of(int rows)
 {
     int tiles = row_tiles_of<B>(rows);
-    int most = tiles ? (rows + tiles - 1) / tiles : 0;
+    int most = tiles ? weft_divide_up(rows, tiles) : 0;
     return most > 192 ? 256 : most > 128 ? 192 : most > 64 ? 128 : most > 32 ? 64 : most > 16 ? 32 : 16;
 }
 
@@ -183,7 +184,7 @@ template <Stored B> __device__ Tile tile_at(const weft_cuda_grouped &g, uint32_t
     int in = t - (int)shared_word(smem + Layout::table + 8 * low);
     int rows = (int)shared_word(smem + Layout::counts + 4 * e);
     int row_tiles = row_tiles_of<B>(rows), here = row_tiles_in(row_tiles, part);
-    int each = (rows + row_tiles - 1) / row_tiles,
+    int each = weft_divide_up(rows, row_tiles),
         at = (in % here + (part == BACK ? row_tiles - here : 0)) * each;
     return {e, in / here * WEFT_CUDA_GROUPED_COLS, first_row(g, e) + at, min(each, rows - at),
             width_of<B>(rows)};
@@ -270,7 +271,7 @@ __device__ void await_rows(const weft_cuda_arrival &a, int step)
 
 template <Stored B> __device__ void hand_out(const weft_cuda_grouped &g, uint32_t smem)
 {
-    int column_tiles = (int)((g.cols + WEFT_CUDA_GROUPED_COLS - 1) / WEFT_CUDA_GROUPED_COLS), entries;
+    int column_tiles = (int)(weft_divide_up(g.cols, WEFT_CUDA_GROUPED_COLS)), entries;
     if (g.arrival.ready) {
         if (threadIdx.x % 32 == 0)
             await_rows(g.arrival, g.arrival.steps);

@@ -7,6 +7,7 @@
  * row at a time, its threads 16 bytes each of it; pushing, summing and looking through lists have 4 loads in
  * flight a thread. Where tokens are fewer than CTAs, several CTAs sum a token.
  */
+#include "core/round.h"
 #include "early.cuh"
 #include "moe_receive.cuh"
 #include "moe_rows.cuh"
@@ -114,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         int64_t count = expert < p.experts_here ? p.offset[expert + 1] - p.offset[expert] : 0;
         int64_t rows = expert >= p.experts_here ? 0
                        : call.alignment < 0     ? -call.alignment
-                                            : (count + call.alignment - 1) / call.alignment * call.alignment;
+                                                : weft_round_up(count, call.alignment);
         bool over = call.alignment < 0 && count > -call.alignment;
         __syncthreads();
         sums[threadIdx.x] = rows;

@@ -89,7 +89,7 @@ static void divide_sums(weft_cuda_moe *l, int ctas)
 
     pieces = pieces > most ? most : pieces;
     pieces = pieces < 1 ? 1 : pieces;
-    l->piece_bytes = (l->result_bytes + 16 * pieces - 1) / (16 * pieces) * 16;
+    l->piece_bytes = weft_divide_up(l->result_bytes, 16 * pieces) * 16;
     l->pieces = l->piece_bytes ? weft_divide_up(l->result_bytes, l->piece_bytes) : 1;
 }
 

@@ -3,6 +3,7 @@
 #ifndef WEFT_RUN_CUDA_MOE_RECEIVE_CUH
 #define WEFT_RUN_CUDA_MOE_RECEIVE_CUH
 
+#include "core/round.h"
 #include "moe_round.cuh"
 
 namespace
@@ -92,7 +93,7 @@ __device__ void receive_expert(const weft_cuda_moe &p, uint64_t round, const int
 {
     enum { STEP = 32 * AHEAD };
     int lists = p.world * (int)p.capacity, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int part = (lists + THREADS - 1) / THREADS * 32, begin = min(lists, warp * part),
+    int part = weft_divide_up(lists, THREADS) * 32, begin = min(lists, warp * part),
         end = min(lists, begin + part);
     uint32_t before = (1u << lane) - 1;
     Found mine = {0, 0, 0}, base = {0, 0, 0}, all = {0, 0, 0};

@@ -2,6 +2,7 @@
 #ifndef WEFT_RUN_CUDA_MOE_ROWS_CUH
 #define WEFT_RUN_CUDA_MOE_ROWS_CUH
 
+#include "core/round.h"
 #include "moe_round.cuh"
 #include "reduce.cuh"
 
@@ -71,7 +72,7 @@ struct Terms {
 /* Fills up the last ones of `count`. */
 __device__ __forceinline__ void end_terms(Terms &s, int count)
 {
-    int whole = (count + TOGETHER - 1) / TOGETHER * TOGETHER;
+    int whole = weft_round_up(count, TOGETHER);
     for (int i = count + (int)threadIdx.x; i < whole; i += THREADS) {
         s.from[i] = nullptr;
         s.weight[i] = 0;

@@ -91,7 +91,7 @@ __device__ __forceinline__ void push_fp8(char *const *to, int places, const char
 {
     typedef typename Type<DTYPE>::Stored Stored;
     enum { UNITS = WIDE ? DEPTH * 16 / (UNIT * (int)sizeof(Stored)) : 1 };
-    int total = (int)((hidden + 32 * UNIT - 1) / (32 * UNIT) * 32);
+    int total = (int)(weft_divide_up(hidden, 32 * UNIT) * 32);
 #pragma unroll 1
     for (int base = (int)threadIdx.x; base < total; base += THREADS * UNITS) {
         Stored x[UNITS][UNIT];

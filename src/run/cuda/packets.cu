@@ -5,6 +5,7 @@
  * Card: no shared memory, no barrier before the payload is stored, the packets of 4 ranks in flight a thread.
  */
 #include "collective.h"
+#include "core/round.h"
 #include "early.cuh"
 #include "packet.cuh"
 #include "reduce.cuh"
@@ -113,8 +114,8 @@ __device__ __forceinline__ bool touch_parameters(const weft_cuda_packets &p)
 /* All is sent before anything is waited for. */
 template <int DTYPE> __device__ __forceinline__ void run(const weft_cuda_packets &p)
 {
-    int64_t total = (p.bytes + WEFT_CUDA_PACKET_PAYLOAD - 1) / WEFT_CUDA_PACKET_PAYLOAD,
-            first = blockIdx.x * p.chunk_packets, begin = first + threadIdx.x;
+    int64_t total = weft_divide_up(p.bytes, WEFT_CUDA_PACKET_PAYLOAD), first = blockIdx.x * p.chunk_packets,
+            begin = first + threadIdx.x;
     uint64_t *mine = p.epochs + (int64_t)blockIdx.x * WEFT_CUDA_LINE_WORDS;
     Share s = {begin, min(total, first + p.chunk_packets), first};
     Watch watch = {0, 0, false};

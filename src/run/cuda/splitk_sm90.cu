@@ -13,6 +13,7 @@
  */
 #include "splitk.h"
 
+#include "core/round.h"
 #include "early.cuh"
 #include "hopper.cuh"
 #include "plain.cuh"
@@ -113,7 +114,7 @@ template <class T, bool ALONG_K>
 __device__ __forceinline__ void produce(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
 {
     uint32_t stage = 0, phase = 1;
-    int boxes = min(T::GROUPS, max(0, (p.n - w.col0 + 63) / 64));
+    int boxes = min(T::GROUPS, max(0, weft_divide_up(p.n - w.col0, 64)));
     uint32_t bytes = (uint32_t)(p.rows * p.sharers + boxes * 64) * (2 * STEP);
     uint16_t mask = (uint16_t)(((1 << p.sharers) - 1) << w.slice * p.sharers);
     for (int s = w.step; s < w.end; s++) {
@@ -412,7 +413,7 @@ struct Out {
 template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const weft_cuda_splitk &p, Out out)
 {
     extern __shared__ char raw[];
-    uint32_t smem = ((smem_address(raw) + 1023) & ~1023u) + 1024;
+    uint32_t smem = weft_align_up(smem_address(raw), 1024u) + 1024;
     bool feeds = threadIdx.x >= T::CONSUMERS, own = !SENT && p.own;
     Work w = work_of<T>(p);
     if (threadIdx.x == T::CONSUMERS) {

@@ -105,7 +105,7 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
             continue;
         const void *a_map = map_at(g, (int)WEFT_FIELD(a_map)), *b_map = map_at(g, (int)WEFT_FIELD(b_map));
         int a_m = (int)(WEFT_FIELD(a_m) + rank * CTA_M), b_n = (int)(WEFT_FIELD(b_n) + rank * SHARE_COLS);
-        int a_k = (int)WEFT_FIELD(a_k), b_k = (int)WEFT_FIELD(b_k), steps = (t.k + TILE_K - 1) / TILE_K;
+        int a_k = (int)WEFT_FIELD(a_k), b_k = (int)WEFT_FIELD(b_k), steps = weft_divide_up(t.k, TILE_K);
         bool late = waits_late(t);
         Waits waits(g, t.wait0, late ? 0 : t.wait_count);
         int forward = TILE_K;
@@ -312,7 +312,7 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word
 {
     /* every 16-bit matrix of a problem has its dtype; that of fp8 any, which they themselves say */
     constexpr int NARROW = KIND >= DTYPE_E4M3 ? ANY_NARROW : KIND;
-    int steps = ((int)WEFT_FIELD(k) + TILE_K - 1) / TILE_K;
+    int steps = weft_divide_up((int)WEFT_FIELD(k), TILE_K);
     float d[SUMS];
     if constexpr (KIND >= DTYPE_E4M3) {
         if (g.a_scale || g.b_scale)
@@ -378,7 +378,7 @@ __device__ void consume(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
 template <int KIND, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void walk(const weft_cuda_args &g)
 {
     extern __shared__ char raw[];
-    uint32_t smem = (smem_address(raw) + 1023) & ~1023u;
+    uint32_t smem = weft_align_up(smem_address(raw), 1024u);
     uint32_t rank = cluster_rank(), crew = blockIdx.x / CTAS;
     int group = threadIdx.x / 128, warp = threadIdx.x / 32;
     weft_cuda_lane lane = g.lanes[crew];
