@@ -57,8 +57,8 @@ static void pack_entries(void *context, int64_t begin, int64_t end)
     const weft_moe_received *in = &p->lane->in;
 
     for (int e = 0; e < moe->experts_here; e++) {
-        int64_t first = in->offset[e] > begin ? in->offset[e] : begin;
-        int64_t last = in->offset[e + 1] < end ? in->offset[e + 1] : end;
+        int64_t first = weft_max(in->offset[e], begin);
+        int64_t last = weft_min(in->offset[e + 1], end);
         int64_t shift = p->start ? p->start[e] - in->offset[e] : 0;
 
         for (int64_t i = first; i < last; i++)

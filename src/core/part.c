@@ -1,5 +1,7 @@
 #include "core/part.h"
 
+#include "core/round.h"
+
 weft_span weft_part(int64_t extent, int64_t parts, int64_t index)
 {
     if (extent < 0 || index < 0 || index >= parts)
@@ -9,7 +11,7 @@ weft_span weft_part(int64_t extent, int64_t parts, int64_t index)
     int64_t longer = extent % parts;
 
     return (weft_span){
-        .begin = index * base + (index < longer ? index : longer),
+        .begin = index * base + weft_min(index, longer),
         .count = base + (index < longer),
     };
 }

@@ -1,5 +1,7 @@
 #include "core/sized.h"
 
+#include "core/round.h"
+
 #include <string.h>
 
 enum { BYTES_MOST = 4096 }; /* of any struct: what claims to be longer was never set */
@@ -28,7 +30,7 @@ bool weft_sized_read(void *to, size_t bytes, const void *from, size_t least)
         if (((const unsigned char *)from)[i])
             return false;
     memset(to, 0, bytes);
-    memcpy(to, from, size < bytes ? size : bytes);
+    memcpy(to, from, weft_min_bytes(size, bytes));
     memcpy(to, &bytes, sizeof(bytes));
     return true;
 }
@@ -40,7 +42,7 @@ bool weft_sized_write(void *to, const void *from, size_t bytes, size_t least)
     if (!weft_sized_fits(to, least))
         return false;
     memset(to, 0, size);
-    memcpy(to, from, size < bytes ? size : bytes);
+    memcpy(to, from, weft_min_bytes(size, bytes));
     memcpy(to, &size, sizeof(size));
     return true;
 }

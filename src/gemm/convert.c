@@ -1,6 +1,7 @@
 #include "gemm/convert.h"
 #include "core/cpu.h"
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <stdbool.h>
 #include <string.h>
@@ -209,7 +210,7 @@ void weft_convert_row(weft_dtype to, void *dst, weft_dtype from, const void *src
         return;
     }
     for (int64_t i = 0; i < n; i += 64) {
-        int64_t count = n - i < 64 ? n - i : 64;
+        int64_t count = weft_min(n - i, 64);
 
         to_f32(part, from, (const char *)src + i * (int64_t)weft_dtype_size(from), count);
         from_f32(to, (char *)dst + i * (int64_t)weft_dtype_size(to), part, count);

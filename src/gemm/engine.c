@@ -78,8 +78,7 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
     blocks cut = {.k = weft_job_cut_evenly(k, bind->kc, kernel->k_step)};
 
     cut.k_count = weft_divide_up(k, cut.k);
-    cut.stretch =
-        weft_min(longest / cut.k > 1 ? longest / cut.k : 1, cut.k_count > 0 ? cut.k_count : 1) * cut.k;
+    cut.stretch = weft_min(weft_max(longest / cut.k, 1), cut.k_count > 0 ? cut.k_count : 1) * cut.k;
     cut.waits = k > cut.stretch;
     cut.m = weft_job_cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
     cut.n =
@@ -120,20 +119,20 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     int64_t longest = kc * (mc / kernel->mr), wide = weft_min(rows, mc) * weft_min(cols, nc);
     int64_t a = weft_min(mc * kc, rows * padded_k), sums = weft_min(rows, mc) * kernel->nr;
     int64_t group = weft_round_up(GROUP_COLUMNS, kernel->nr), row = (int64_t)kernel->row_most * kernel->nr;
-    int64_t strip = kernel->mr * (group > row ? group : row);
-    int64_t b = weft_min(kc * nc > kernel->nr * longest ? kc * nc : kernel->nr * longest, cols * padded_k);
-    int64_t lines = kernel->mr > STREAMED_ROWS ? kernel->mr : STREAMED_ROWS;
+    int64_t strip = kernel->mr * weft_max(group, row);
+    int64_t b = weft_min(weft_max(kc * nc, kernel->nr * longest), cols * padded_k);
+    int64_t lines = weft_max(kernel->mr, STREAMED_ROWS);
     size_t bytes, streamed = 0;
 
     if (bind->narrow != WEFT_F32) /* packed halves are widened where another B would be packed */
         packed_b = false;
     if (k > bind->kc) {
-        int64_t most = sums_bytes(kernel) / 4, waiting = wide > most ? wide : most;
+        int64_t most = sums_bytes(kernel) / 4, waiting = weft_max(wide, most);
 
         waiting = packed_b ? wide : weft_min(waiting, 2 * rows * weft_min(cols, nc));
-        sums = sums > waiting ? sums : waiting;
+        sums = weft_max(sums, waiting);
     }
-    sums = sums > strip ? sums : strip;
+    sums = weft_max(sums, strip);
     bytes = aligned_bytes(a, size) + (packed_b ? 0 : aligned_bytes(b, size)) + aligned_bytes(sums, 4);
     if (!packed_b && (kernel->along || kernel->across))
         streamed = aligned_bytes(weft_pack_k(kernel, k) * lines, size) + WEFT_STREAM_BYTES +
@@ -141,9 +140,9 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     if (!packed_b && kernel->keep) {
         size_t pieces = weft_few_rows_bytes(bind, m, n, k);
 
-        bytes = bytes > pieces ? bytes : pieces;
+        bytes = weft_max_bytes(bytes, pieces);
     }
-    return bytes > streamed ? bytes : streamed;
+    return weft_max_bytes(bytes, streamed);
 }
 
 weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
@@ -194,7 +193,7 @@ static int64_t panels_for_two(const weft_binding *bind, int64_t k)
 
     if (size >= 4) {
         count = panels_in_l2(kernel, k);
-        return count > 3 * few ? count : 3 * few;
+        return weft_max(count, 3 * few);
     }
     return count < few && few * panel <= bind->l1_bytes ? few : count;
 }

@@ -1,6 +1,7 @@
 /* Which code finishes a block, and integers that stay integers. */
 #include "gemm/epilogue.h"
 #include "core/cpu.h"
+#include "core/round.h"
 #include "gemm/epilogue_columns.h"
 
 #include <stdbool.h>
@@ -20,7 +21,7 @@ static weft_integer_row piece_of(const weft_integer_row *row, int64_t j)
 {
     weft_integer_row piece = *row;
 
-    piece.n = row->n - j < PIECE ? row->n - j : PIECE;
+    piece.n = weft_min(row->n - j, PIECE);
     piece.acc += j;
     piece.c = row->c ? row->c + j : NULL;
     piece.bias = row->bias ? row->bias + j : NULL;
@@ -233,5 +234,5 @@ void weft_epilogue_block(const weft_epilogue *e, int64_t rows, int64_t cols, con
         finish = weft_finish_columns_avx2;
 #endif
     for (int64_t j = 0; j < cols; j += PIECE)
-        finish(e, rows, j, cols - j < PIECE ? cols - j : PIECE, acc, acc_ld, d, d_ld);
+        finish(e, rows, j, weft_min(cols - j, PIECE), acc, acc_ld, d, d_ld);
 }

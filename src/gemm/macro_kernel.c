@@ -473,7 +473,7 @@ void weft_job_spread_block(const gemm_job *job, const block_b *b, int64_t i0, in
     int64_t wide = job->group * job->kernel->nr, j;
     int64_t block = SPREAD_BYTES / (job->cut.m * (int64_t)job->d_bytes) / wide * wide;
 
-    block = block < wide ? wide : block;
+    block = weft_max(block, wide);
     if (!job->spreads || !b->last || (done < b->cols && done % block))
         return;
     done = weft_min(done, b->cols);

@@ -111,7 +111,7 @@ static void pack_edge(const weft_kernel *kernel, const weft_pack_side *side, wef
     int64_t size = (int64_t)weft_dtype_size(kernel->type), width = side->lines;
 
     for (int64_t p = 0; p < k; p += EDGE_K) {
-        int64_t count = k - p < EDGE_K ? k - p : EDGE_K, padded = weft_pack_k(kernel, count);
+        int64_t count = weft_min(k - p, EDGE_K), padded = weft_pack_k(kernel, count);
         int64_t ld = ks == 1 ? padded : width, runs = ks == 1 ? lines : count;
         size_t bytes = (size_t)((ks == 1 ? count : lines) * size);
 
@@ -165,7 +165,7 @@ static void pack_converted(const weft_kernel *kernel, const weft_pack_side *side
     _Alignas(64) char part[LINES_MAX * CONVERT_K * sizeof(float)];
 
     for (int64_t p = 0; p < k; p += CONVERT_K) {
-        int64_t count = k - p < CONVERT_K ? k - p : CONVERT_K;
+        int64_t count = weft_min(k - p, CONVERT_K);
 
         for (int64_t i = 0; i < lines; i++)
             convert(kernel, side->narrow, part + (size_t)(i * CONVERT_K) * to, dtype,
@@ -184,10 +184,10 @@ static void pack_converted_across(const weft_kernel *kernel, const weft_pack_sid
     _Alignas(64) char part[WIDE_LINES * WIDE_K * sizeof(float)];
 
     for (int64_t j = 0; j < lines; j += wide) {
-        int64_t width = lines - j < wide ? lines - j : wide;
+        int64_t width = weft_min(lines - j, wide);
 
         for (int64_t p = 0; p < k; p += WIDE_K) {
-            int64_t count = k - p < WIDE_K ? k - p : WIDE_K;
+            int64_t count = weft_min(k - p, WIDE_K);
 
             for (int64_t q = 0; q < count; q++)
                 convert(kernel, side->narrow, part + (size_t)(q * WIDE_LINES) * to, dtype,
@@ -195,8 +195,7 @@ static void pack_converted_across(const weft_kernel *kernel, const weft_pack_sid
             for (int64_t i = 0; i < width; i += side->lines)
                 pack_same(kernel, side,
                           panels + (j + i) / side->lines * panel_bytes + (size_t)(p * side->lines) * to,
-                          part + (size_t)i * to, 1, WIDE_LINES,
-                          width - i < side->lines ? width - i : side->lines, count);
+                          part + (size_t)i * to, 1, WIDE_LINES, weft_min(width - i, side->lines), count);
         }
     }
 }
@@ -208,7 +207,7 @@ static void pack_strip(const weft_kernel *kernel, const weft_pack_side *side, ch
     size_t size = weft_dtype_size(dtype);
 
     for (int64_t i = 0; i < lines; i += side->lines) {
-        int64_t count = lines - i < side->lines ? lines - i : side->lines;
+        int64_t count = weft_min(lines - i, side->lines);
         char *panel = panels + i / side->lines * panel_bytes;
         const char *here = source + (size_t)(i * ls) * size;
 
@@ -230,7 +229,7 @@ void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, voi
                       int64_t k_stride, int64_t lines, int64_t k)
 {
     size_t from = weft_dtype_size(dtype), to = weft_dtype_size(kernel->type);
-    int64_t strip = k_stride == 1 ? k : STRIP_K > kernel->k_step ? STRIP_K : kernel->k_step;
+    int64_t strip = k_stride == 1 ? k : weft_max(STRIP_K, kernel->k_step);
     int64_t whole = k / kernel->k_step * kernel->k_step, count = lines / side->lines,
             done = count * side->lines;
     weft_wide_packer wide = as_is(kernel, side->narrow, dtype) ? side->wide
@@ -254,7 +253,7 @@ void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, voi
     for (int64_t p = 0; p < k; p += strip)
         pack_strip(kernel, side, (char *)panels + (size_t)(p * side->lines) * to, panel_bytes,
                    (const char *)source + (size_t)(p * k_stride) * from, dtype, line_stride, k_stride, lines,
-                   k - p < strip ? k - p : strip);
+                   weft_min(k - p, strip));
 }
 
 weft_dtype weft_packed_type(const weft_binding *bind)
@@ -316,7 +315,7 @@ static void copy_panels(char *panels, int64_t panel_bytes, const char *source, i
                         int64_t count, int64_t line)
 {
     for (int64_t p = 0; p < k; p += STRIP_K) {
-        int64_t lines = k - p < STRIP_K ? k - p : STRIP_K;
+        int64_t lines = weft_min(k - p, STRIP_K);
 
         for (int64_t c = 0; c < count; c++) {
             char *to = panels + c * panel_bytes + p * line;
@@ -346,10 +345,10 @@ static void pack_halves(const weft_binding *bind, const weft_pack_side *side, ch
 
     copy_panels(panels, panel_bytes, source, ks * size, k, copied, nr * 2);
     for (int64_t j = copied * nr; j < lines; j += wide) {
-        int64_t width = lines - j < wide ? lines - j : wide;
+        int64_t width = weft_min(lines - j, wide);
 
         for (int64_t p = 0; p < k; p += WIDE_K) {
-            int64_t count = k - p < WIDE_K ? k - p : WIDE_K;
+            int64_t count = weft_min(k - p, WIDE_K);
 
             weft_pack_panels(kernel, side, part, WIDE_K * nr * 4, source + (j * ls + p * ks) * size, dtype,
                              ls, ks, width, count);

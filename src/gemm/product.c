@@ -238,7 +238,7 @@ static void cut_pieces(grid *g)
     const weft_kernel *kernel = tile->bind->kernel;
     int64_t wanted = 2 * weft_divide_up(g->members, g->across);
 
-    wanted = wanted < PIECES_LEAST ? PIECES_LEAST : wanted;
+    wanted = weft_max(wanted, PIECES_LEAST);
     g->piece_k = tile->k;
     g->piece_cols = g->cols;
     if (tile->b_cs == 1)
@@ -403,7 +403,7 @@ static int64_t columns_at_once(const weft_gemm_tile *tile)
     int64_t panel = (int64_t)(weft_packed_bytes(tile->bind, tile->k, nr));
     int64_t cols = PACKED_BYTES_MOST / panel * nr;
 
-    return weft_min(cols > nr ? cols : nr, tile->n);
+    return weft_min(weft_max(cols, nr), tile->n);
 }
 
 /* What members share lies after their workspaces: strips, then B as they pack it, or the sums of blocks. */

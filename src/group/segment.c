@@ -67,7 +67,7 @@ static int64_t heap_within_limit(int size)
         if (getrlimit(limits[i].which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
             continue;
         heap = (int64_t)(limit.rlim_cur / (rlim_t)limits[i].parts / (rlim_t)size / 9 * 4);
-        most = heap < most ? heap : most;
+        most = weft_min(heap, most);
     }
     return most;
 }
@@ -82,10 +82,9 @@ weft_status weft_segment_heap(int size, uint64_t *heap_bytes, weft_error_text *e
     if (bytes == 0) {
         int64_t most = heap_within_limit(size);
 
-        most = most < heap_most ? most : heap_most;
+        most = weft_min(most, heap_most);
         bytes = weft_topo_memory_bytes() / 4 * 3 / size;
-        bytes = bytes > most ? most : bytes;
-        bytes = bytes < heap_least ? heap_least : bytes;
+        bytes = weft_max(heap_least, weft_min(bytes, most));
     }
     *heap_bytes = weft_round_up_bytes((uint64_t)bytes, WEFT_HUGE_BYTES);
     return WEFT_OK;

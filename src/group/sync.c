@@ -16,6 +16,7 @@
 
 #include <string.h>
 
+#include "core/round.h"
 #include "group/far.h"
 
 static weft_status fail_call(weft_group *group, int peer, unsigned entry)
@@ -128,7 +129,7 @@ weft_status weft_group_broadcast(weft_group *group, int root, void *data, size_t
     size_t left = bytes;
 
     do {
-        size_t part = left < sizeof(piece.data) ? left : sizeof(piece.data);
+        size_t part = weft_min_bytes(left, sizeof(piece.data));
         const broadcast_piece *sent;
         weft_status status;
 

@@ -21,7 +21,7 @@ int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *ex
 
     if (expert->block_rows > 0)
         return expert->block_rows;
-    return rows < 1 ? 1 : rows;
+    return weft_max(rows, 1);
 }
 
 void weft_moe_run_row(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t i, const void *other,

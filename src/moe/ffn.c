@@ -86,7 +86,7 @@ static bool allocate(weft_moe_ffn *ffn, bool scales)
     ffn->results = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * row));
     ffn->gated = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * mid));
     ffn->up_rows = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * mid));
-    ffn->workspace = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(first > second ? first : second));
+    ffn->workspace = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(weft_max_bytes(first, second)));
     if (scales)
         ffn->scales = malloc(experts * (size_t)(2 * inter + hidden) * sizeof(float) + 1);
     return ffn->gate && ffn->weights && ffn->rows && ffn->results && ffn->gated && ffn->up_rows &&

@@ -6,6 +6,8 @@
 
 #include "moe/moe.h"
 
+#include "core/round.h"
+
 /* Of a thread, from one word to the other ranks to the next; over nodes as much as is lent (net/). */
 enum { CHUNK_BYTES = 128 << 10, FAR_CHUNK_BYTES = 256 << 10 };
 
@@ -49,7 +51,7 @@ static weft_status fused_dispatch_send(weft_moe_lane *lane, const void *x)
         weft_moe_post_staged(lane, tokens);
     weft_moe_relay_begin(lane);
     for (int64_t t = 0; t < tokens; t += chunk) {
-        int64_t end = t + chunk < tokens ? t + chunk : tokens;
+        int64_t end = weft_min(t + chunk, tokens);
 
         if (!in_place) {
             weft_moe_share(moe, t, end, moe->row_bytes, stage_tokens, &copy);
@@ -69,7 +71,7 @@ static weft_status await_rows(weft_moe_lane *lane, int64_t begin, int64_t end)
 
     while (begin < end && !status) {
         int source = in->source[begin];
-        int64_t last = in->rank_base[source + 1] < end ? in->rank_base[source + 1] : end;
+        int64_t last = weft_min(in->rank_base[source + 1], end);
 
         status = weft_moe_await_staged(lane, source, in->token[last - 1] + 1);
         begin = last;
@@ -84,7 +86,7 @@ static void post_rows(weft_moe_lane *lane, int64_t begin, int64_t end)
 
     while (begin < end) {
         int source = in->source[begin];
-        int64_t last = in->rank_base[source + 1] < end ? in->rank_base[source + 1] : end;
+        int64_t last = weft_min(in->rank_base[source + 1], end);
 
         weft_moe_post_done(lane, source, last - in->rank_base[source]);
         begin = last;
@@ -103,7 +105,7 @@ static weft_status fused_combine_send(weft_moe_lane *lane, const void *results, 
     int64_t chunk = chunk_of(lane->moe, lane->moe->result_bytes), rows = lane->in.rows;
 
     for (int64_t i = 0; i < rows; i += chunk) {
-        int64_t end = i + chunk < rows ? i + chunk : rows;
+        int64_t end = weft_min(i + chunk, rows);
 
         weft_moe_return_from(lane, i, end, results, start);
         post_rows(lane, i, end);
@@ -129,7 +131,7 @@ static weft_status take_from(weft_moe_lane *lane, int64_t t, void *y)
     int64_t chunk = weft_moe_members(lane->moe) > 1 ? chunk_of(lane->moe, lane->moe->result_bytes) : 1;
 
     while (t < lane->out.tokens) {
-        int64_t end = t + chunk < lane->out.tokens ? t + chunk : lane->out.tokens;
+        int64_t end = weft_min(t + chunk, lane->out.tokens);
 
         for (int64_t i = t; i < end; i++) {
             weft_status status = await_token(lane, i);
@@ -217,7 +219,7 @@ static weft_status fused_forward(weft_moe_lane *lane, const weft_moe_expert *exp
     memset(lane->summed, 0, (size_t)lane->out.tokens);
     block = weft_moe_block_rows(lane, expert);
     left = in->rows;
-    block = block < left ? block : left;
+    block = weft_min(block, left);
     if (expert->expert_rows > 0 && !expert->block_rows && !by_row) {
         status = weft_moe_run_by_expert(lane, expert, y, &taken);
         left = 0;
@@ -231,7 +233,7 @@ static weft_status fused_forward(weft_moe_lane *lane, const weft_moe_expert *exp
             int64_t first = source == me ? done - block : done,
                     rows = in->rank_base[source + 1] - in->rank_base[source];
             int64_t begin = in->rank_base[source] + first;
-            int64_t end = in->rank_base[source] + (first + block < rows ? first + block : rows);
+            int64_t end = in->rank_base[source] + weft_min(first + block, rows);
 
             if (first < 0 || begin >= end)
                 continue;

@@ -180,9 +180,9 @@ static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
 {
     size_t ranks = (size_t)moe->shape.ranks, tokens = (size_t)moe->shape.capacity,
            topk = (size_t)moe->shape.topk;
-    size_t experts = (size_t)moe->experts_most, most = topk < experts ? topk : experts;
+    size_t experts = (size_t)moe->experts_most, most = weft_min_bytes(topk, experts);
     size_t entries = ranks * tokens * most, rows = moe->rung->one_row_per_rank ? ranks * tokens : entries;
-    size_t block = entries > tokens * topk ? entries : tokens * topk;
+    size_t block = weft_max_bytes(entries, tokens * topk);
     weft_moe_routing *out = &lane->out;
     weft_moe_received *in = &lane->in;
 

@@ -3,6 +3,7 @@
  * other ranks and callbacks stay with the caller's thread.
  */
 #include "core/pool.h"
+#include "core/round.h"
 #include "moe/moe.h"
 
 enum { MEMBER_BYTES = 64 << 10 }; /* below this a thread costs more than it gives */
@@ -37,7 +38,7 @@ void weft_moe_share(const weft_moe *moe, int64_t begin, int64_t end, int64_t ite
     weft_loan loan;
 
     s.members = useful > 1 ? weft_moe_members(moe) : 1;
-    s.members = useful < s.members ? (int)useful : s.members;
+    s.members = (int)weft_min(useful, s.members);
     if (s.members < 2 || weft_pool_borrow(s.members, 0, &loan, &ignored) != WEFT_OK) {
         if (end > begin)
             piece(context, begin, end);

@@ -6,6 +6,8 @@
 
 #include "net/wire.h"
 
+#include "core/round.h"
+
 enum { AHEAD_MAX = 1 << 20 }; /* messages that may have overtaken another */
 
 void weft_net_lose(weft_net *net, int number, const char *why)
@@ -286,7 +288,7 @@ static void take_whole(weft_net *net, const message *m, const void *payload, siz
 static size_t read_message(const void *header, size_t bytes, message *m)
 {
     memset(m, 0, sizeof(*m));
-    memcpy(m, header, bytes < sizeof(*m) ? bytes : sizeof(*m));
+    memcpy(m, header, weft_min_bytes(bytes, sizeof(*m)));
     return bytes < offsetof(message, posts) || bytes < weft_message_bytes(m) ? 0 : weft_message_bytes(m);
 }
 

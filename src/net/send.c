@@ -5,6 +5,8 @@
 
 #include "net/wire.h"
 
+#include "core/round.h"
+
 /* What leaves in pieces; under the lock. */
 typedef struct journey {
     size_t left; /* pieces that have not arrived at the engine's hands */
@@ -140,7 +142,7 @@ static void send_pieces(weft_net *net, int to, const weft_net_put *put, size_t p
         part.into = (char *)put->into + at;
         part.from = (const char *)put->from + at;
         part.rows = 1;
-        part.row_bytes = bytes - at < piece ? bytes - at : piece;
+        part.row_bytes = weft_min_bytes(bytes - at, piece);
         part.post_count = bytes - at <= piece ? put->post_count : 0;
         pthread_mutex_lock(&net->lock);
         if (d) {

@@ -10,6 +10,8 @@
  */
 #include "net/tcp_peer.h"
 
+#include "core/round.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -41,7 +43,7 @@ static int list_rest(const outgoing *o, bool without, struct iovec parts[3], siz
 
     *bytes = 0;
     for (int i = 0; i < (without ? 2 : 3); i++) {
-        size_t skipped = skip < size[i] ? skip : size[i], rest = size[i] - skipped;
+        size_t skipped = weft_min_bytes(skip, size[i]), rest = size[i] - skipped;
 
         skip -= skipped;
         if (rest > WRITE_MAX)
@@ -102,8 +104,7 @@ static ssize_t splice_quietly(const tcp_peer *p, bool more)
 static ssize_t lend_some(tcp_peer *p, const outgoing *o)
 {
     size_t ahead = sizeof(o->head) + o->head.header_bytes, rest = o->head.bytes - (o->gone - ahead);
-    struct iovec part = {(char *)(uintptr_t)o->data + (o->gone - ahead),
-                         rest < PIPE_BYTES ? rest : PIPE_BYTES};
+    struct iovec part = {(char *)(uintptr_t)o->data + (o->gone - ahead), weft_min_bytes(rest, PIPE_BYTES)};
     ssize_t piped;
 
     if (!p->piped && has_pipe(p)) {
@@ -352,7 +353,7 @@ static void take_payload(tcp_peer *p, size_t bytes)
 static void understand(tcp_peer *p)
 {
     while (p->state == WELL) {
-        size_t have = p->end - p->begin, bytes = have < p->left ? have : p->left;
+        size_t have = p->end - p->begin, bytes = weft_min_bytes(have, p->left);
 
         if (!p->left) {
             if (!begin_message(p))
@@ -392,7 +393,7 @@ static bool read_once(tcp_peer *p)
         return false;
     }
     if (straight) {
-        size_t bytes = (size_t)got < straight ? (size_t)got : straight;
+        size_t bytes = weft_min_bytes((size_t)got, straight);
 
         p->end += (size_t)got - bytes;
         take_payload(p, bytes);

@@ -14,6 +14,7 @@
 #include "plan/check_sets.h"
 #include "plan/check_stages.h"
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <stdlib.h>
 
@@ -249,7 +250,7 @@ static void add_product(data_state *s, const weft_region *regions, const weft_pi
 
         if (!left || !right)
             return; /* reported when it was loaded */
-        end = left->col1 < right->row1 ? left->col1 : right->row1;
+        end = weft_min(left->col1, right->row1);
         if (left->value.kind != WEFT_VALUE_A || right->value.kind != WEFT_VALUE_B) {
             complain(s, left->value.kind != WEFT_VALUE_A ? &regions[0] : &regions[1],
                      "multiplies what is not A or B");

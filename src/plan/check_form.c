@@ -4,6 +4,7 @@
  */
 #include "plan/check_stages.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "plan/user_operands.h"
 
 #include <stdlib.h>
@@ -34,8 +35,7 @@ static void form_of_operands(weft_checker *checker)
 
         if (!memchr(o->name, 0, sizeof(o->name)) || !o->name[0] || (unsigned)o->place > WEFT_PLACE_PRIVATE ||
             (unsigned)o->role >= WEFT_ROLE_COUNT || !weft_dtype_size(o->dtype) || o->batch < 0 ||
-            o->batch > (part->problem.l > 1 ? part->problem.l : 1) ||
-            !weft_extents_fit(o->rows, o->cols, o->batch)) {
+            o->batch > weft_max(part->problem.l, 1) || !weft_extents_fit(o->rows, o->cols, o->batch)) {
             weft_check_find(checker, -1, -1, "operand %u: its name, place, role, type or shape is none", i);
             continue;
         }

@@ -39,7 +39,7 @@ static bool open_bands(weft_memory *memory, weft_matrix *matrix, const weft_piec
     if (matrix->bands)
         return true;
     matrix->by_cols = piece->row0 == 0 && piece->row1 == matrix->rows;
-    matrix->bands = (uint32_t)(extent(matrix) < BANDS_MAX ? extent(matrix) : BANDS_MAX);
+    matrix->bands = (uint32_t)weft_min(extent(matrix), BANDS_MAX);
     matrix->heads = calloc(matrix->bands, sizeof(*matrix->heads));
     if (!matrix->heads)
         memory->failed = true;

@@ -101,7 +101,7 @@ static int64_t stripe_of(const weft_problem *p)
 {
     int64_t panels = p->n > 0 ? weft_divide_up(STRIPE_COLS, p->n) : 1;
 
-    return panels < STRIPE_MOST ? panels : STRIPE_MOST;
+    return weft_min(panels, STRIPE_MOST);
 }
 
 void weft_crews_tune(const weft_problem *p, weft_schedule schedule, int world, int crews, bool adds,

@@ -272,7 +272,7 @@ static void unfused(gemm_ar *ar)
         weft_shares shares = share_of(ar, rank);
         int64_t count = gen->problem->l * weft_shares_count(&shares);
 
-        most = count > most ? count : most;
+        most = weft_max(count, most);
     }
     ar->left = weft_builder_signals(gen->builder, gen->world * most);
     sums = weft_gemm_whole_sums(gen);

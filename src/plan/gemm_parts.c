@@ -148,8 +148,8 @@ weft_shares weft_shares_of(const weft_problem *problem, weft_span rows, weft_spa
                           .even = problem->tuning.grain_n > 0 && rows.count && cols.count};
 
     if (shares.even) {
-        shares.down = rows.count < lanes ? rows.count : lanes;
-        shares.across = lanes / shares.down < lines ? lanes / shares.down : lines;
+        shares.down = weft_min(rows.count, lanes);
+        shares.across = weft_min(lanes / shares.down, lines);
     }
     return shares;
 }
@@ -169,7 +169,7 @@ void weft_share(const weft_shares *shares, int64_t index, weft_span *rows, weft_
     *cols = weft_part(weft_divide_up(all.count, SHARE_COLUMNS), shares->across, col);
     end = (cols->begin + cols->count) * SHARE_COLUMNS;
     *cols = (weft_span){all.begin + cols->begin * SHARE_COLUMNS,
-                        (end < all.count ? end : all.count) - cols->begin * SHARE_COLUMNS};
+                        weft_min(end, all.count) - cols->begin * SHARE_COLUMNS};
 }
 
 void weft_gemm_open(weft_gemm_gen *gen, int lane, weft_task_kind kind, bool epilogue, bool acc)

@@ -20,6 +20,7 @@
  */
 #include "plan/gemm_whole.h"
 #include "core/dtype.h"
+#include "core/round.h"
 
 typedef struct gemm_rs {
     weft_gemm_gen gen;
@@ -63,7 +64,7 @@ static unit unit_at(const gemm_rs *rs, int owner, int64_t number)
     int64_t down = weft_cut_count(rows.count, p->tuning.tile_m);
     int64_t across = weft_cut_columns_count(cols.count, p->tuning.tile_n, p->tuning.grain_n);
     int64_t inside = number % (down * across), row0 = inside / (across * raster) * raster;
-    int64_t side = down - row0 < raster ? down - row0 : raster; /* rows of tiles walked side by side */
+    int64_t side = weft_min(down - row0, raster); /* rows of tiles walked side by side */
     unit u = {
         .batch = number / (down * across),
         .d_rows = weft_cut(rows, p->tuning.tile_m, row0 + (inside - row0 * across) % side),
@@ -239,7 +240,7 @@ static void rotating(gemm_rs *rs)
     for (int64_t first = 0; first < all; first += stripe) {
         for (int step = 0; step < gen->world; step++) {
             int owner = weft_rotate(gen->me, 2 * gen->world - 1 - step, gen->world);
-            int64_t units = unit_count(rs, owner), count = units - first < stripe ? units - first : stripe;
+            int64_t units = unit_count(rs, owner), count = weft_min(units - first, stripe);
 
             for (int64_t i = 0; i < count; i++) {
                 unit u = unit_at(rs, owner, first + i);
@@ -281,7 +282,7 @@ static void share_reduces(gemm_rs *rs, uint32_t arrived)
     for (int64_t i = 0; i < units; i++) {
         unit whole = unit_at(rs, gen->me, i);
         int64_t even = whole.d_rows.count * units / gen->lanes;
-        int64_t rows = !gen->problem->tuning.grain_n ? SHARED_ROWS : even > 1 ? even : 1;
+        int64_t rows = !gen->problem->tuning.grain_n ? SHARED_ROWS : weft_max(even, 1);
 
         for (int64_t j = 0; j < weft_cut_count(whole.d_rows.count, rows); j++) {
             unit u = whole;

@@ -50,7 +50,7 @@ static inline weft_span weft_cut(weft_span span, int64_t tile, int64_t index)
     int64_t step = tile == 0 || tile >= span.count ? span.count : tile;
     int64_t left = span.count - index * step;
 
-    return (weft_span){span.begin + index * step, left < step ? left : step};
+    return (weft_span){span.begin + index * step, weft_min(left, step)};
 }
 
 /* No tile has more columns. */
@@ -68,7 +68,7 @@ static inline int64_t weft_cut_columns_count(int64_t extent, int64_t tile, int64
 {
     int64_t count = weft_cut_count(extent, tile), grains = grain ? weft_divide_up(extent, grain) : count;
 
-    return count < grains ? count : grains;
+    return weft_min(count, grains);
 }
 
 static inline weft_span weft_cut_columns(weft_span span, int64_t tile, int64_t grain, int64_t index)

@@ -2,6 +2,7 @@
 #include "plan/lowering.h"
 
 #include "core/grow.h"
+#include "core/round.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -202,7 +203,7 @@ static void collect(lowering *l, const flat_task *t)
             continue;
         if (i < t->task->destinations && l->read_far[r->operand]) {
             ADD(l, write, (far_write){r, t->number});
-            l->write_rows = r->rows > l->write_rows ? r->rows : l->write_rows;
+            l->write_rows = weft_max(r->rows, l->write_rows);
         } else if (i >= t->task->destinations && apart(l, t->rank, r->rank))
             ADD(l, read,
                 (far_read){t->rank, *r, l->region_base[t->rank] + t->task->region0 + (uint32_t)i,

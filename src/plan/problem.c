@@ -1,6 +1,7 @@
 /* What a caller asks for: checked, completed where the machine does not matter, and hashed for agreement. */
 #include "plan/plan.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "plan/user_operands.h"
 
 #include <stdio.h>
@@ -113,7 +114,7 @@ static weft_status check_tiles(double tiles, weft_error_text *error)
 /* More than the extent is all of it, whatever number says so: nothing that is made of a tile overflows. */
 static int64_t clamp_tile(int64_t tile, int64_t extent)
 {
-    return tile < extent ? tile : extent;
+    return weft_min(tile, extent);
 }
 
 /* One element is no granule, and more than the extent is all of it. */
@@ -224,8 +225,7 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
     problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->n);
     problem->tuning.tile_k = clamp_tile(problem->tuning.tile_k, problem->k);
     problem->tuning.chunk_k = clamp_tile(problem->tuning.chunk_k, problem->k);
-    problem->tuning.raster =
-        clamp_tile(problem->tuning.raster, problem->m > problem->n ? problem->m : problem->n);
+    problem->tuning.raster = clamp_tile(problem->tuning.raster, weft_max(problem->m, problem->n));
     problem->transa = problem->transa != 0;
     problem->transb = problem->transb != 0;
     problem->bias = problem->bias != 0;

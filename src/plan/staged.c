@@ -119,7 +119,7 @@ void weft_staged_until(weft_builder *builder, int64_t batch, int64_t end)
     if (!chunks)
         return;
     up_to = weft_divide_up(end, builder->staged.chunk);
-    up_to = batch * chunks + (up_to < chunks ? up_to : chunks);
+    up_to = batch * chunks + weft_min(up_to, chunks);
     while (builder->staged.done < up_to && !builder->failed)
         weft_staged_next(builder);
 }

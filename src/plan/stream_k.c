@@ -193,9 +193,7 @@ static void finish_tile(weft_stream_k *stream, const weft_tile *tile, int64_t nu
     int64_t elements = tile->rows.count * tile->cols.count * slices->count;
     int64_t bands = stream->banded ? elements / BAND_ELEMENTS : 1;
 
-    bands = bands > slices->count ? slices->count : bands;
-    bands = bands > tile->rows.count ? tile->rows.count : bands;
-    bands = bands < 1 ? 1 : bands;
+    bands = weft_max(1, weft_min(bands, weft_min(slices->count, tile->rows.count)));
     weft_builder_expect(stream->gen->builder, slices->signal, slices->count - !stream->banded);
     for (int64_t i = 0; i < bands; i++) {
         slices->band = weft_part(tile->rows.count, bands, i);

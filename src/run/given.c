@@ -111,7 +111,7 @@ uint32_t weft_given_reached(const weft_plan *plan)
             continue;
         if (o->packed)
             return 0;
-        most = bytes > most ? bytes : most;
+        most = weft_max(bytes, most);
     }
     return most >= STAGED_LEAST_BYTES ? touched : 0;
 }

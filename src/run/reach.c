@@ -1,6 +1,7 @@
 #include "run/reach.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "run/given.h"
 
 /* Of a collective: a few of them for each rank stay in a core's cache. Shorter ones would be waited for more
@@ -33,8 +34,7 @@ static weft_status make_staged(weft_plan *plan)
     staged.tuning.staged = 1;
     if (staged.op >= WEFT_OP_ALL_REDUCE && !plan->part.domain) { /* over nodes a chunk is a message */
         int64_t bytes = CHUNKS_BYTES / plan->group->size / CHUNK_STEP * CHUNK_STEP;
-        int64_t chunk =
-            (bytes > CHUNK_BYTES_MIN ? bytes : CHUNK_BYTES_MIN) / (int64_t)weft_dtype_size(staged.dtype);
+        int64_t chunk = weft_max(bytes, CHUNK_BYTES_MIN) / (int64_t)weft_dtype_size(staged.dtype);
 
         if (staged.tuning.tile_n > chunk)
             staged.tuning.tile_n = chunk;

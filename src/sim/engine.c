@@ -116,7 +116,7 @@ static heap_entry heap_pop(engine *e)
     size_t at = 0, count = e->heap_count;
 
     for (;;) {
-        size_t best = 4 * at + 1, end = best + 4 < count ? best + 4 : count;
+        size_t best = 4 * at + 1, end = weft_min_bytes(best + 4, count);
 
         if (best >= count)
             break;
@@ -521,7 +521,7 @@ static void set_places(engine *e)
     const model *m = e->m;
     bool cpu = m->machine->kind == WEFT_MACHINE_CPU;
     int nodes = (int)weft_divide_up(m->world, m->ranks_per_node);
-    int on_node = m->world < m->ranks_per_node ? m->world : m->ranks_per_node;
+    int on_node = (int)weft_min(m->world, m->ranks_per_node);
     uint32_t posts = 0;
 
     for (int r = 0; r < m->world; r++)

@@ -208,8 +208,8 @@ double weft_library_unfused_us(const weft_machine *machine, const weft_problem *
     default:
         return 0;
     }
-    gemm = weft_library_gemm_us(machine, problem->dtype, m, n, k) * (double)(problem->l > 1 ? problem->l : 1);
-    moved.count *= problem->l > 1 ? problem->l : 1;
+    gemm = weft_library_gemm_us(machine, problem->dtype, m, n, k) * (double)weft_max(problem->l, 1);
+    moved.count *= weft_max(problem->l, 1);
     return gemm > 0 ? launch + gemm +
                           weft_library_collective_us(machine, &moved, world, WEFT_LIBRARY_FASTEST, graph)
                     : 0;

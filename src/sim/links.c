@@ -1,6 +1,8 @@
 /* The queues of links.h for each kind of link. */
 #include "sim/links.h"
 
+#include "core/round.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -39,7 +41,7 @@ static double send_ring(links *l, const model_transfer *transfer, double now, do
 {
     const model *m = l->m;
     int first = model_node(m, transfer->from) * m->ranks_per_node;
-    int size = m->world - first < m->ranks_per_node ? m->world - first : m->ranks_per_node;
+    int size = (int)weft_min(m->world - first, m->ranks_per_node);
     int at = transfer->from - first, goal = transfer->to - first;
     int up = (goal - at + size) % size, step = up <= size - up ? 1 : size - 1;
     double ns = transfer->bytes / m->machine->link_gbs, end = now;

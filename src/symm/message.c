@@ -82,7 +82,7 @@ static size_t chunk_of(size_t bytes, uint64_t chunk)
 {
     size_t left = bytes - (size_t)chunk * CHUNK_BYTES;
 
-    return left < CHUNK_BYTES ? left : CHUNK_BYTES;
+    return weft_min_bytes(left, CHUNK_BYTES);
 }
 
 static uint64_t chunks_of(size_t bytes)

@@ -149,9 +149,9 @@ static bool open_zone(weft_group *group, int zone, uint64_t end)
 
     if (end <= *opened)
         return true;
-    end = end > more ? end : more;
+    end = weft_max_bytes(end, more);
     end = weft_round_up_bytes(end, GRANT_BYTES);
-    end = end < room ? end : room;
+    end = weft_min_bytes(end, room);
     if (!grant(group, zone, *opened, end))
         return false;
     *opened = end;

@@ -126,8 +126,8 @@ static void cut(const weft_executor *x, int rank, int64_t round, int64_t *begin,
         *end = round == 0 ? *end : *begin;
         return;
     }
-    *begin = *begin > low ? *begin : low;
-    *end = *end < high ? *end : high;
+    *begin = weft_max(*begin, low);
+    *end = weft_min(*end, high);
 }
 
 static void pull(const weft_executor *x, const weft_counted_job *job, int64_t round)
@@ -162,8 +162,8 @@ static void combine(const weft_executor *x, const weft_counted_job *job, int64_t
     weft_view into;
 
     if (rounds > 0) {
-        begin = begin > low ? begin : low;
-        end = end < high ? end : high;
+        begin = weft_max(begin, low);
+        end = weft_min(end, high);
     }
     if (begin >= end)
         return;
@@ -180,14 +180,14 @@ static void stage(const weft_executor *x, const weft_counted_job *job, const not
 
     if (mine->in_place != INT64_MIN || bytes <= 0)
         return;
-    bytes = bytes < STAGE_BYTES ? bytes : STAGE_BYTES;
+    bytes = weft_min(bytes, STAGE_BYTES);
     memcpy(x->counted->stage, (const char *)job->send + begin, (size_t)bytes);
     for (int rank = 0; x->group->spread && rank < x->world; rank++) {
         const dealing *with = &x->counted->with[rank];
-        int64_t low = with->send_begin > begin ? with->send_begin : begin;
+        int64_t low = weft_max(with->send_begin, begin);
         int64_t high = with->send_begin + with->send_bytes;
 
-        high = high < begin + bytes ? high : begin + bytes;
+        high = weft_min(high, begin + bytes);
         if (low < high && weft_group_far(x->group, rank))
             weft_far_show_to(x->group, rank, x->counted->stage + (low - begin), (size_t)(high - low), NULL);
     }

@@ -7,6 +7,7 @@
 
 #include "core/cpu.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "core/signal.h"
 #include "gemm/convert.h"
 #include "run/cpu/reduce_loops.h"
@@ -132,7 +133,7 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int
 #define DESTINATION(index) (destinations[index].data + (row * destinations[index].ld + col) * to_bytes)
     if (source_count == 2 && destination_count <= 2 && dtype == to && !over && converts_in_loops(dtype)) {
         for (int64_t col = 0; col < cols; col += BLOCK) {
-            int64_t n = cols - col < BLOCK ? cols - col : BLOCK;
+            int64_t n = weft_min(cols - col, BLOCK);
 
             for (int destination = 0; destination < destination_count && destination_count > 1; destination++)
                 fetch_block(DESTINATION(destination), n * to_bytes);
@@ -142,7 +143,7 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int
         return;
     }
     for (int64_t col = 0; col < cols; col += BLOCK) {
-        int64_t n = cols - col < BLOCK ? cols - col : BLOCK;
+        int64_t n = weft_min(cols - col, BLOCK);
 
         begin(dtype, reduction, &sum, SOURCE(0), source_count > 1 ? SOURCE(1) : NULL, n);
         for (int source = 2; source < source_count; source++)

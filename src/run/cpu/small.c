@@ -31,6 +31,7 @@
 #include "run/cpu/small.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "run/cpu/reduce.h"
 
 #include <sched.h>
@@ -63,7 +64,7 @@ static int64_t carried_bytes(int world)
     int64_t each =
         WEFT_CARRIED_BYTES / world / WEFT_LINE_BYTES * WEFT_LINE_BYTES; /* sums read elements there */
 
-    return each < WEFT_SMALL_BYTES ? each : WEFT_SMALL_BYTES;
+    return weft_min(each, WEFT_SMALL_BYTES);
 }
 
 static bool are_alone(const weft_group *group)
@@ -92,10 +93,9 @@ static int64_t most_bytes(const weft_group *group, weft_op op)
         return group->size == 2 ? PAIR_BYTES : NEAR_BYTES;
     most = op != WEFT_OP_ALL_TO_ALL ? FAR_BYTES : are_alone(group) ? LONE_SHARES_BYTES : FAR_SHARES_BYTES;
     if (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER)
-        most = through_hub(group, op, FAR_BYTES / 2)        ? FAR_BYTES / 2
-               : FAR_BYTES / (group->size - 1) > NEAR_BYTES ? FAR_BYTES / (group->size - 1)
-                                                            : NEAR_BYTES;
-    return most < carried_bytes(group->size) ? most : carried_bytes(group->size);
+        most = through_hub(group, op, FAR_BYTES / 2) ? FAR_BYTES / 2
+                                                     : weft_max(FAR_BYTES / (group->size - 1), NEAR_BYTES);
+    return weft_min(most, carried_bytes(group->size));
 }
 
 static bool fits(const weft_group *group, const weft_problem *p, int64_t most)
@@ -109,7 +109,7 @@ static int64_t most_beyond(const weft_group *group, weft_op op)
 {
     int64_t shared = op == WEFT_OP_ALL_REDUCE ? SUMMED_BYTES / group->size : WEFT_SMALL_BYTES;
 
-    return shared < WEFT_SMALL_BYTES ? shared : WEFT_SMALL_BYTES;
+    return weft_min(shared, WEFT_SMALL_BYTES);
 }
 
 bool weft_small_fits(const weft_group *group, const weft_problem *p)

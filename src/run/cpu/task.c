@@ -1,6 +1,7 @@
 #include "run/cpu/task.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "group/far.h"
 #include "gemm/epilogue.h"
 #include "run/cpu/reduce.h"
@@ -281,7 +282,7 @@ static void add_block(const weft_executor *x, const weft_region *a, const weft_r
             int64_t block = (col + j) / WEFT_SCALE_BLOCK, next = (block + 1) * WEFT_SCALE_BLOCK - col;
             float scale = of_row * (values->b_scale ? values->b_scale[at * of_b.row + block * of_b.col] : 1);
 
-            end = next < b->cols ? next : b->cols;
+            end = weft_min(next, b->cols);
             for (int64_t e = i * b->cols + j; e < i * b->cols + end; e++)
                 sums[e] += scale * part[e];
         }
@@ -311,7 +312,7 @@ static void compute_blocks(weft_executor *x, weft_gemm_tile *tile, const weft_re
     block.d_ld[0] = tile->n;
     for (int64_t k = first, next; k < end; k = next) {
         next = (k / WEFT_SCALE_BLOCK + 1) * WEFT_SCALE_BLOCK;
-        next = next < end ? next : end;
+        next = weft_min(next, end);
         block.k = next - k;
         block.a = (const char *)tile->a + (k - first) * tile->a_cs; /* elements of one byte */
         block.b = (const char *)tile->b + (k - first) * tile->b_rs;
@@ -389,7 +390,7 @@ static void run_gemm(weft_executor *x, const weft_task *task, const weft_region 
         multiply(x, task, regions, 0, room);
         return;
     }
-    head = (nr - skip) / width < b->cols ? (nr - skip) / width : b->cols; /* panels hold whole pairs */
+    head = weft_min((nr - skip) / width, b->cols); /* panels hold whole pairs */
     multiply(x, task, slice(task, regions, 0, head, room.regions), skip, room);
     if (head < b->cols)
         multiply(x, task, slice(task, regions, head, b->cols - head, room.regions), 0, room);
@@ -404,14 +405,13 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
     weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
     int64_t width = weft_act_width(x->plan->part.problem.act);
     int64_t elems = (int64_t)x->program->sums_bytes / 4 / width, from_bytes = (int64_t)weft_dtype_size(dtype);
-    int64_t step_cols = regions->cols < elems ? regions->cols : elems,
-            step_rows = step_cols ? elems / step_cols : 0;
+    int64_t step_cols = weft_min(regions->cols, elems), step_rows = step_cols ? elems / step_cols : 0;
     const weft_view *sources = room.views;
 
     for (int64_t row = 0; row < regions->rows && step_cols; row += step_rows) {
         for (int64_t col = 0; col < regions->cols; col += step_cols) {
-            int64_t rows = regions->rows - row < step_rows ? regions->rows - row : step_rows;
-            int64_t cols = regions->cols - col < step_cols ? regions->cols - col : step_cols;
+            int64_t rows = weft_min(regions->rows - row, step_rows);
+            int64_t cols = weft_min(regions->cols - col, step_cols);
             weft_gemm_tile tile = weft_gemm_tile_init(x->plan->bind, x->plan->part.problem.dtype);
             weft_region to[WEFT_GEMM_DESTINATIONS_MAX];
             weft_view *blocks = room.more_views, into = {room.sums, cols * width};

@@ -91,12 +91,12 @@ void weft_cuda_arena_swept(weft_cuda_arena *a)
 
 weft_status weft_cuda_arena_grow(weft_group *group, weft_cuda_arena *a, size_t bytes)
 {
-    size_t piece = a->bytes < PIECE_LEAST ? PIECE_LEAST : a->bytes > PIECE_MOST ? PIECE_MOST : a->bytes;
+    size_t piece = weft_max_bytes(PIECE_LEAST, weft_min_bytes(a->bytes, PIECE_MOST));
     void *memory;
     weft_status status;
 
     bytes = weft_round_up_bytes(bytes, ALIGNMENT);
-    piece = piece < bytes ? bytes : piece;
+    piece = weft_max_bytes(piece, bytes);
     status = weft_cuda_alloc(group, piece, ALIGNMENT, &memory);
     if (status != WEFT_OK && bytes && bytes < piece && weft_group_check(group) == WEFT_OK)
         status = weft_cuda_alloc(group, piece = bytes, ALIGNMENT, &memory); /* there is less left */

@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "core/hash.h"
+#include "core/round.h"
 #include "run/cuda/channel.h"
 #include "run/cuda/collective.h"
 #include "run/cuda/journal.h"
@@ -21,7 +22,7 @@ static int32_t stripes_of(const weft_group *group)
 {
     int peers = group->size > 1 ? group->size - 1 : 1, stripes = weft_cuda_of(group)->crews / (2 * peers);
 
-    return stripes < 1 ? 1 : stripes > WEFT_CUDA_CHANNEL_STRIPES ? WEFT_CUDA_CHANNEL_STRIPES : stripes;
+    return (int32_t)weft_max(1, weft_min(stripes, WEFT_CUDA_CHANNEL_STRIPES));
 }
 
 weft_status weft_cuda_channels_open(weft_group *group)
@@ -122,7 +123,7 @@ static unsigned grid_for(const weft_cuda_group *g, const weft_cuda_channels *c)
 
     if (!g->whole && most > 1)
         most /= 2;
-    return (unsigned)(jobs < most ? jobs : most);
+    return (unsigned)weft_min(jobs, most);
 }
 
 /* `begun`: whether its kernel is on the stream. */

@@ -233,7 +233,7 @@ static int64_t moved_rows(const weft_problem *p)
 {
     int64_t rows = MOVED_BYTES / (p->k * (int64_t)weft_dtype_size(p->dtype) + 1);
 
-    return rows > 1 ? rows : 1;
+    return weft_max(rows, 1);
 }
 
 /* What is decided first. */
@@ -305,7 +305,7 @@ static weft_tuning tune_exchange(const weft_problem *p, const weft_cuda_basis *b
     else if (!t.tile_m && p->layout != WEFT_LAYOUT_GATHER_B)
         t.tile_m = moved_rows(p);
     if (!t.workers)
-        t.workers = ctas < WEFT_CUDA_CREWS_MAX ? ctas : WEFT_CUDA_CREWS_MAX;
+        t.workers = (int)weft_min(ctas, WEFT_CUDA_CREWS_MAX);
     return t;
 }
 

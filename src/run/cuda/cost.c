@@ -54,11 +54,6 @@ double weft_cuda_beyond_l2(double bytes, double cached)
     return 1 / (1 + exp(-(bytes - cached) / BLUR));
 }
 
-static double larger(double x, double y)
-{
-    return x > y ? x : y;
-}
-
 /* A step by one of `sms` SMs that work at once. */
 static double step_ns(const maker *w, double sms, double all)
 {
@@ -77,7 +72,7 @@ static double memory_ns(double bytes, const maker *w, double sms)
 {
     double rate = sms * MEMORY_SM_NS;
 
-    return bytes / (rate < w->memory ? rate : w->memory);
+    return bytes / fmin(rate, w->memory);
 }
 
 /* An operand that so many tiles read at different times, but for what L2 still has. */
@@ -105,7 +100,7 @@ static void cost_whole(const weft_cuda_shape *s, const maker *w, int64_t tiles, 
     way->workers = rounds ? (int)weft_divide_up(tiles, rounds) : 1;
     sms = (double)way->workers * w->ctas;
     tile = (double)steps * step_ns(w, sms, (double)crews * w->ctas) + w->tile;
-    way->ns = LAUNCH_NS + larger((double)rounds * tile, memory_ns(bytes_of(s), w, sms));
+    way->ns = LAUNCH_NS + fmax((double)rounds * tile, memory_ns(bytes_of(s), w, sms));
 }
 
 /* The tiles that do not fill a round divided along k: into equal slices, one to a crew, where that keeps most
@@ -115,9 +110,9 @@ static void cost_divided(const weft_cuda_shape *s, const maker *w, int64_t tiles
 {
     int64_t steps = weft_divide_up(s->k, WEFT_CUDA_TILE_K), rounds = tiles / crews, rest = tiles % crews;
     int64_t slices = crews / rest, most = steps / SLICE_STEPS, written;
-    double rows = (double)(s->m < w->tile_m ? s->m : w->tile_m), bytes = bytes_of(s), sms, step, longest;
+    double rows = (double)weft_min(s->m, w->tile_m), bytes = bytes_of(s), sms, step, longest;
 
-    slices = slices > most ? most : slices;
+    slices = weft_min(slices, most);
     if (rounds == 0 && slices > 1 && (double)(rest * slices) >= EVEN * (double)crews) {
         way->workers = (int)(rest * slices);
         way->chunk_k = weft_divide_up(steps, slices) * WEFT_CUDA_TILE_K;
@@ -134,9 +129,9 @@ static void cost_divided(const weft_cuda_shape *s, const maker *w, int64_t tiles
     if (written > crews) {
         longest += w->tile;
         slices = crews / rest + 2;
-        bytes = larger(bytes, (rounds ? bytes : 0) + apart_bytes(s, w) * (double)rest / (double)tiles);
+        bytes = fmax(bytes, (rounds ? bytes : 0) + apart_bytes(s, w) * (double)rest / (double)tiles);
     }
-    way->ns = LAUNCH_NS + larger(longest, memory_ns(bytes, w, sms)) + FINISH_NS + SLICE_NS * (double)slices +
+    way->ns = LAUNCH_NS + fmax(longest, memory_ns(bytes, w, sms)) + FINISH_NS + SLICE_NS * (double)slices +
               (double)written * rows * w->tile_n * 8 / (SLICES_SHARE * w->memory);
 }
 

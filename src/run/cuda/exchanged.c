@@ -162,7 +162,7 @@ static int64_t warps_of(const weft_cuda_exchange *x)
                                                   WEFT_CUDA_EXCHANGE_TOGETHER * line)
                                  : 0;
 
-    return sums > results ? sums : results;
+    return weft_max(sums, results);
 }
 
 bool weft_cuda_exchange_by_lines(const weft_cuda_exchange *x)
@@ -184,5 +184,5 @@ unsigned weft_cuda_exchange_grid(const weft_cuda_exchange *x, bool by_lines, int
             threads = by_lines ? warps_of(x) * WARP_THREADS : units,
             ctas = weft_divide_up(threads, weft_cuda_exchange_threads(x, by_lines, most));
 
-    return (unsigned)(ctas < 1 ? 1 : ctas > most ? most : ctas);
+    return (unsigned)weft_max(1, weft_min(ctas, most));
 }

@@ -131,9 +131,9 @@ static weft_status extend(weft_group *group, size_t needed)
     int fd = -1, fds[WEFT_RANKS_MAX], before = g->heap.piece_count;
     weft_status status;
 
-    bytes = bytes < PIECE_BYTES ? PIECE_BYTES : bytes;
+    bytes = weft_max_bytes(bytes, PIECE_BYTES);
     bytes = weft_round_up_bytes(bytes, g->heap.grain);
-    bytes = bytes < left ? bytes : left;
+    bytes = weft_min_bytes(bytes, left);
     status = weft_cuda_agree(group, WEFT_SYNC_ALLOC, create(group, bytes, &fd));
     if (status == WEFT_OK && group->size > 1) {
         status = weft_group_pass(group, WEFT_SYNC_ALLOC, fd, fds);

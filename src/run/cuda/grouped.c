@@ -109,7 +109,7 @@ static int clusters_for(const weft_cuda_grouped *g, int most)
     int64_t rows = g->b_dtype == g->dtype ? WEFT_CUDA_GROUPED_ROWS : WEFT_CUDA_GROUPED_ROWS_STORED;
     int64_t tiles = columns * (g->experts + g->rows / rows);
 
-    return tiles < most ? (int)tiles : most;
+    return (int)weft_min(tiles, most);
 }
 
 weft_status weft_cuda_grouped_prepare(const weft_cuda_device *device, const weft_grouped_args *args,

@@ -87,8 +87,7 @@ static void divide_sums(weft_cuda_moe *l, int ctas)
     enum { READ = 16 * WEFT_CUDA_MOE_THREADS };
     int64_t most = l->result_bytes / READ, pieces = l->capacity > 0 ? ctas / l->capacity : 1;
 
-    pieces = pieces > most ? most : pieces;
-    pieces = pieces < 1 ? 1 : pieces;
+    pieces = weft_max(1, weft_min(pieces, most));
     l->piece_bytes = weft_divide_up(l->result_bytes, 16 * pieces) * 16;
     l->pieces = l->piece_bytes ? weft_divide_up(l->result_bytes, l->piece_bytes) : 1;
 }

@@ -83,20 +83,10 @@ static const model h200 = {.launch = 438,
 enum { FEW_ROWS = 32, FEW_SENT = 3 /* slices of them */, FITTED_SMS = 132 };
 static const double MUCH = 2.5e10; /* products of two elements, from which on power bounds them */
 
-static double larger(double x, double y)
-{
-    return x > y ? x : y;
-}
-
-static double smaller(double x, double y)
-{
-    return x < y ? x : y;
-}
-
 /* The largest of three, rounded where two are near: less so with a higher `power`. */
 static double about_largest(double power, double x, double y, double z)
 {
-    double top = larger(x, larger(y, z));
+    double top = fmax(x, fmax(y, z));
 
     return top * pow(pow(x / top, power) + pow(y / top, power) + pow(z / top, power), 1 / power);
 }
@@ -153,7 +143,7 @@ static double step_cost(const model *f, const operands *x, const weft_splitk_way
 {
     int tokens = width_of(way->tile, rows), cols = tiles[way->tile].cols;
     double usable = sms * USABLE[way->sharers * way->slices - 1],
-           beside = larger(1, smaller(tiles[way->tile].ctas, ceil(ctas / usable))),
+           beside = fmax(1, fmin(tiles[way->tile].ctas, ceil(ctas / usable))),
            power = (double)x->m * (double)x->n * (double)x->k > MUCH ? f->power : 1;
 
     return about_largest(
@@ -186,7 +176,7 @@ static double cost(const weft_splitk_way *way, const operands *x, int sms)
     rounds = (double)clusters / (double)fit;
     rounds =
         tiles[way->tile].ctas == 1 ? ceil(rounds) : f->overlap * rounds + (1 - f->overlap) * ceil(rounds);
-    rounds = larger(1, rounds);
+    rounds = fmax(1, rounds);
     ns = f->launch + (f->tile + element * (double)rows * cols) * rounds;
     ns += about_largest(
         6, rounds * (double)weft_divide_up(steps, parts) * step_cost(f, x, way, rows, ctas, far, sms),
@@ -226,8 +216,8 @@ static weft_splitk_way divide_few(int64_t m, int64_t n, int64_t k, int sms)
     int64_t most = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP) / 4,
             slices = (int64_t)(1.21 * sms / (double)weft_divide_up(n, tiles[T8X64].cols) + 0.5);
 
-    most = most > WEFT_CUDA_SPLITK_SLICES ? WEFT_CUDA_SPLITK_SLICES : most < 1 ? 1 : most;
-    slices = slices < 1 ? 1 : slices > most ? most : slices;
+    most = weft_max(1, weft_min(most, WEFT_CUDA_SPLITK_SLICES));
+    slices = weft_max(1, weft_min(slices, most));
     slices -= slices == 7;
     return (weft_splitk_way){.tile = m <= 8    ? T8X64
                                      : m <= 16 ? T16X64

@@ -25,7 +25,7 @@ uint32_t weft_cuda_walker_box(const weft_cuda_walker *walker)
     int32_t cols = walker->exchanged ? walker->tile_m : walker->tile_n, step = 64 * walker->ctas;
     int32_t share = (int32_t)weft_divide_up(cols, step) * 64;
 
-    return share < 128 ? (uint32_t)share : 128;
+    return (uint32_t)weft_min(share, 128);
 }
 
 int weft_cuda_walker_form(const weft_cuda_walker *walker, bool transa, bool transb)

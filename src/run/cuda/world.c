@@ -39,7 +39,7 @@ static size_t lay_out(weft_cuda_world *w, bool dense, size_t *offsets)
             int64_t ld = leading(operand, rows, cols, dense), lines = operand->transposed ? cols : rows;
             size_t bytes = (size_t)(operand->batch * lines * ld) * weft_dtype_size(operand->dtype);
             w->places[o * (uint32_t)w->world + (uint32_t)r].ld = ld;
-            most = bytes > most ? bytes : most;
+            most = weft_max_bytes(bytes, most);
         }
         if (weft_cuda_exchange_bytes(part, o))
             most = weft_cuda_exchange_bytes(part, o);

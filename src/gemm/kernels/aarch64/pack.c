@@ -5,6 +5,8 @@
  */
 #include "pack.h"
 
+#include "core/round.h"
+
 #include <arm_neon.h>
 #include <string.h>
 
@@ -285,7 +287,7 @@ void weft_pack_wide_2_4x12(void *panels, int64_t panel_bytes, const void *source
     for (int64_t p = 0; p < k; p += WIDE_LINES) {
         const char *row = (const char *)source + p * bytes;
         char *to = (char *)panels + p * 24;
-        int64_t lines = k - p < WIDE_LINES ? k - p : WIDE_LINES, u = 0;
+        int64_t lines = weft_min(k - p, WIDE_LINES), u = 0;
 
         for (; u + 2 <= count; u += 2, row += 48, to += 2 * panel_bytes) {
             for (int64_t q = 0; q < lines; q += 4) {
@@ -339,7 +341,7 @@ INLINE void wide_copy(char *to, int64_t panel_bytes, const char *source, int64_t
                       int row_bytes)
 {
     for (int64_t p = 0; p < k; p += WIDE_LINES) {
-        int64_t lines = k - p < WIDE_LINES ? k - p : WIDE_LINES;
+        int64_t lines = weft_min(k - p, WIDE_LINES);
 
         for (int64_t u = 0; u < count; u++)
             across_copy(to + u * panel_bytes + p * row_bytes, source + p * ld + u * row_bytes, ld, lines,

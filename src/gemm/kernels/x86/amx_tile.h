@@ -134,7 +134,7 @@ typedef void (*put_rows)(const row_places *places, int64_t g, const char *sums, 
 INLINE void fetch_ahead(const weft_panels *b, int64_t g, int64_t piece, int64_t step)
 {
     int64_t bytes = g < b->ahead_count ? b->slice : 0;
-    int64_t end = (step + 1) * piece < bytes ? (step + 1) * piece : bytes;
+    int64_t end = weft_min((step + 1) * piece, bytes);
 
     for (int64_t at = step * piece; at < end; at += CACHE_LINE)
         _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
@@ -145,7 +145,7 @@ INLINE void fetch_ahead(const weft_panels *b, int64_t g, int64_t piece, int64_t 
  * and the store would wait for the peer a second time. */
 INLINE void fetch_rows(const char *rows, int64_t stride, int64_t bytes, bool own, int64_t step, int64_t some)
 {
-    int64_t end = (step + 1) * some < MR ? (step + 1) * some : MR;
+    int64_t end = weft_min((step + 1) * some, MR);
 
     for (int64_t i = step * some; i < end; i++) {
         for (int64_t at = 0; at < bytes; at += CACHE_LINE) {
@@ -184,7 +184,7 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
     micro_place leaving = {0};    /* what is in the tiles goes there */
 
     for (int64_t p = 0; p < steps; p += piece) {
-        int64_t here = steps - p < piece ? steps - p : piece;
+        int64_t here = weft_min(steps - p, piece);
         int64_t some = weft_divide_up(MR, here); /* rows with each step */
         bool last = p + here == steps;
         int64_t ahead = last && here < PLACE_STEPS ? (PLACE_STEPS - 1) / here : 0; /* micro-tiles */
@@ -230,7 +230,7 @@ INLINE weft_panels panels_from(const weft_panels *b, int64_t g, int64_t most)
     return (weft_panels){
         .first = b->first + g * b->bytes,
         .bytes = b->bytes,
-        .count = b->count - g < most ? b->count - g : most,
+        .count = weft_min(b->count - g, most),
         .ahead = b->ahead ? b->ahead + g * b->bytes : NULL,
         .ahead_count = b->ahead_count - g,
         .slice = b->slice,
@@ -343,7 +343,7 @@ INLINE void pack_steps(char *panel, const char *source, int64_t ld, int64_t k)
     enum { STEPS = 4 };
 
     for (int64_t p = 0; p < k; p += STEPS * 64, panel += STEPS * STEP_BYTES) {
-        int64_t steps = (k - p) / 64 < STEPS ? (k - p) / 64 : STEPS;
+        int64_t steps = weft_min((k - p) / 64, STEPS);
 
         for (int i = 0; i < MR; i++) {
             for (int64_t s = 0; s < steps; s++)

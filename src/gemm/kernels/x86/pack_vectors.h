@@ -5,6 +5,7 @@
 #ifndef WEFT_GEMM_KERNELS_X86_PACK_VECTORS_H
 #define WEFT_GEMM_KERNELS_X86_PACK_VECTORS_H
 
+#include "core/round.h"
 #include "gemm/kernels/x86/vector.h"
 
 enum { PACK_LINES = 8 }; /* of a row-major B that are read at a time: as hardware likes to fetch them */
@@ -49,7 +50,7 @@ INLINE void pack_wide_words(char *panels, int64_t panel_bytes, const char *sourc
                             int64_t count, int line)
 {
     for (int64_t p = 0; p < k; p += PACK_LINES) {
-        int64_t lines = k - p < PACK_LINES ? k - p : PACK_LINES;
+        int64_t lines = weft_min(k - p, PACK_LINES);
 
         for (int64_t c = 0; c < count; c++) {
             char *to = panels + c * panel_bytes + p * line;
@@ -98,7 +99,7 @@ INLINE void widen_along(weft_dtype type, float *panel, const char *source, int64
     const int step = 2 * LANES;
 
     for (int64_t p = 0; p < k; p += step) {
-        int64_t count = k - p < step ? k - p : step;
+        int64_t count = weft_min(k - p, step);
 
 #pragma GCC unroll 4
         for (int i = 0; i < lines; i += LANES) {
@@ -124,7 +125,7 @@ INLINE void widen_wide(weft_dtype type, char *panels, int64_t panel_bytes, const
                        int64_t k, int64_t count, int cols)
 {
     for (int64_t p = 0; p < k; p += PACK_LINES) {
-        int64_t lines = k - p < PACK_LINES ? k - p : PACK_LINES;
+        int64_t lines = weft_min(k - p, PACK_LINES);
 
         for (int64_t c = 0; c < count; c++) {
             float *to = (float *)(panels + c * panel_bytes) + p * cols;
@@ -157,7 +158,7 @@ INLINE void pack_wide_halves(char *panels, int64_t panel_bytes, const char *sour
                              int64_t count)
 {
     for (int64_t p = 0; p < k; p += PACK_LINES) {
-        int64_t lines = k - p < PACK_LINES ? k - p : PACK_LINES;
+        int64_t lines = weft_min(k - p, PACK_LINES);
 
         for (int64_t c = 0; c < count; c++) {
             for (int64_t q = p; q < p + lines; q += 2)
@@ -181,7 +182,7 @@ INLINE void pack_wide_bytes(char *panels, int64_t panel_bytes, const char *sourc
                             int64_t count, uint32_t flip)
 {
     for (int64_t p = 0; p < k; p += PACK_LINES) {
-        int64_t lines = k - p < PACK_LINES ? k - p : PACK_LINES;
+        int64_t lines = weft_min(k - p, PACK_LINES);
 
         for (int64_t c = 0; c < count; c++) {
             for (int64_t q = p; q < p + lines; q += 4) {
