@@ -22,8 +22,9 @@
 typedef struct weft_engine_events {
     void *context;
     /* Where the payload of `bytes` bytes goes; NULL: the message is not one of ours, and is dropped. `token`
-     * comes back when it is there. */
-    void *(*place)(void *context, const void *header, size_t header_bytes, size_t bytes, void **token);
+     * comes back when it is there; `at_once`: before anything else is asked or told. */
+    void *(*place)(void *context, const void *header, size_t header_bytes, size_t bytes, bool at_once,
+                   void **token);
     void (*landed)(void *token, bool whole);
     /* The peer cannot be reached any more. */
     void (*lost)(void *context, int peer, const char *why);
@@ -50,7 +51,8 @@ typedef struct weft_engine {
     /* The most bytes that travel well as one message: whoever has more sends several. */
     size_t (*piece)(const void *engine);
     /* From now on the place of a payload that has begun to come is not written any more, though `landed` may
-     * still come. NULL: the engine cannot, and writes as long as the sender pleases. */
+     * still come. NULL: the engine cannot, and what does not come at once is written as long as the sender
+     * pleases. */
     void (*forget)(void *engine, const void *token);
     /* Whether there may be more to do at once. */
     bool (*progress)(void *engine);

@@ -192,8 +192,8 @@ static bool outlives_run(const weft_net *net, const void *address)
 }
 
 /* Where the payload of a message belongs, if that is known now, it is one piece there and may be written
- * until all has come; *run: who has to say when that ends, or NULL. */
-static char *place_of(weft_net *net, const message *m, size_t bytes, weft_net_run **run)
+ * until all has come (which is now, `at_once`); *run: who has to say when that ends, or NULL. */
+static char *place_of(weft_net *net, const message *m, size_t bytes, bool at_once, weft_net_run **run)
 {
     weft_net_run *open;
     ptrdiff_t pitch = 0;
@@ -208,6 +208,8 @@ static char *place_of(weft_net *net, const message *m, size_t bytes, weft_net_ru
     into = open->place(open->context, m->early.what, m->rows, row_bytes_of(m, bytes), &pitch);
     if (!into || (m->rows > 1 && (uint64_t)pitch != row_bytes_of(m, bytes)))
         return NULL;
+    if (at_once)
+        return into;
     if (!net->engine->forget)
         return outlives_run(net, into) ? into : NULL;
     *run = open;
@@ -215,7 +217,7 @@ static char *place_of(weft_net *net, const message *m, size_t bytes, weft_net_ru
 }
 
 /* Takes a message in; NULL: it is not for us. */
-static void *accept_message(weft_net *net, const message *m, size_t bytes, void **token)
+static void *accept_message(weft_net *net, const message *m, size_t bytes, bool at_once, void **token)
 {
     uint32_t next = net->peers[m->from].next;
     inbound *a, **link;
@@ -231,7 +233,7 @@ static void *accept_message(weft_net *net, const message *m, size_t bytes, void 
         ;
     if (*link && (*link)->head.number == m->number)
         return NULL;
-    into = place_of(net, m, bytes, &run);
+    into = place_of(net, m, bytes, at_once, &run);
     a = malloc(sizeof(*a) + (into ? 0 : bytes));
     if (!a) {
         weft_net_lose(net, m->from, "this rank has no memory for its messages");
@@ -276,7 +278,7 @@ void weft_net_landed(void *token, bool whole)
 /* A message that travelled with another, its payload behind it. */
 static void take_whole(weft_net *net, const message *m, const void *payload, size_t bytes)
 {
-    void *token, *into = accept_message(net, m, bytes, &token);
+    void *token, *into = accept_message(net, m, bytes, true, &token);
 
     if (!into)
         return;
@@ -292,7 +294,8 @@ static size_t read_message(const void *header, size_t bytes, message *m)
     return bytes < offsetof(message, posts) || bytes < weft_message_bytes(m) ? 0 : weft_message_bytes(m);
 }
 
-void *weft_net_place(void *context, const void *header, size_t header_bytes, size_t bytes, void **token)
+void *weft_net_place(void *context, const void *header, size_t header_bytes, size_t bytes, bool at_once,
+                     void **token)
 {
     weft_net *net = context;
     message m, first;
@@ -310,7 +313,7 @@ void *weft_net_place(void *context, const void *header, size_t header_bytes, siz
         }
         take_whole(net, &first, (const char *)header + own + ahead, rest - ahead);
     }
-    return accept_message(net, &m, bytes, token);
+    return accept_message(net, &m, bytes, at_once, token);
 }
 
 /* ---- what comes before its call ------------------------------------------------------------------- */

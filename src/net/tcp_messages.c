@@ -328,7 +328,8 @@ static bool begin_message(tcp_peer *p)
         return true;
     }
     p->borrowed = head.kind == FRAME_LENT;
-    p->into = events->place(events->context, at + sizeof(head), head.header_bytes, head.bytes, &p->token);
+    p->into =
+        events->place(events->context, at + sizeof(head), head.header_bytes, head.bytes, false, &p->token);
     p->wanted = p->into != NULL;
     p->left = head.bytes;
     if (!p->left && p->wanted)

@@ -174,12 +174,13 @@ static ucs_status_t on_message(void *argument, const void *header, size_t header
                                size_t bytes, const ucp_am_recv_param_t *about)
 {
     ucx_engine *engine = argument;
+    bool later = about->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV;
     void *token = NULL;
-    void *into = engine->events.place(engine->events.context, header, header_bytes, bytes, &token);
+    void *into = engine->events.place(engine->events.context, header, header_bytes, bytes, !later, &token);
 
     if (!into)
         return UCS_OK;
-    if (about->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)
+    if (later)
         return receive_large(engine, data, into, bytes, token);
     memcpy(into, data, bytes);
     engine->events.landed(token, true);
@@ -421,7 +422,7 @@ weft_status weft_engine_ucx(const weft_engine **engine, weft_error_text *error)
         .connect = ucx_connect,
         .send = ucx_send,
         .piece = ucx_piece,
-        .forget = NULL, /* what is large has been asked for, and may be written by the peer's card */
+        .forget = NULL, /* a rendezvous may be written by the peer's card, and is not taken back */
         .progress = ucx_progress,
         .descriptor = ucx_descriptor,
         .arm = ucx_arm,

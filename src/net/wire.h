@@ -98,7 +98,8 @@ struct weft_net {
 void weft_net_lose(weft_net *net, int peer, const char *why);
 
 /* Events of the engine. */
-void *weft_net_place(void *net, const void *header, size_t header_bytes, size_t bytes, void **token);
+void *weft_net_place(void *net, const void *header, size_t header_bytes, size_t bytes, bool at_once,
+                     void **token);
 void weft_net_landed(void *token, bool whole);
 
 /* ---- send.c --------------------------------------------------------------------------------------- */
