@@ -517,7 +517,8 @@ typedef struct weft_moe weft_moe;
 
 typedef enum weft_moe_mode {
     WEFT_MOE_EXACT = 0, /* every result row travels; summed in ascending expert id: same bits for any ranks */
-    WEFT_MOE_REDUCED    /* one row per token and rank travels, its local experts already summed */
+    WEFT_MOE_REDUCED    /* one row per token and rank travels, its local experts already summed;
+                           between nodes, one per token and node where that pays */
 } weft_moe_mode;
 
 /* The ladder: the same results by ever better means. All but `fused` are exact mode only. */

@@ -101,8 +101,7 @@ weft_status weft_moe_run_block(weft_moe_lane *lane, const weft_moe_expert *exper
 
     if (weft_moe_by_row(lane, expert)) {
         for (int64_t i = begin; i < end; i++)
-            weft_moe_run_row(lane, expert, i, NULL,
-                             weft_moe_slot_at(lane, in->source[i], in->entry[in->entry_base[i]].slot));
+            weft_moe_run_row(lane, expert, i, NULL, weft_moe_sum_at(lane, i));
         return WEFT_OK;
     }
     if (moe->shape.one_result_per_row) {

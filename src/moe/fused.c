@@ -45,7 +45,8 @@ static weft_status fused_dispatch_send(weft_moe_lane *lane, const void *x)
                                 .x_stride = in_place ? moe->row_bytes : moe->stage_stride,
                                 .row_base = lane->out.row_base[d],
                                 .entry_base = lane->out.entry_base[d],
-                                .entries = lane->out.entry_base[d + 1] - lane->out.entry_base[d]};
+                                .entries = lane->out.entry_base[d + 1] - lane->out.entry_base[d],
+                                .sharers = weft_moe_sharers(lane, d)};
     weft_moe_post_counts(lane, false);
     if (in_place)
         weft_moe_post_staged(lane, tokens);
@@ -121,7 +122,7 @@ static weft_status await_token(weft_moe_lane *lane, int64_t t)
     weft_status status = WEFT_OK;
 
     for (int32_t i = 0; i < out->terms[t] && !lane->summed[t] && !status; i++)
-        status = weft_moe_await_done(lane, term[i].rank, term[i].row + 1);
+        status = weft_moe_await_back(lane, t, &term[i]);
     return status;
 }
 
@@ -170,8 +171,7 @@ static const void *only_other(const weft_moe_lane *lane, int64_t t)
     const weft_moe_term *term = lane->out.term + t * lane->moe->shape.terms_per_token;
     const weft_moe_term *other = &term[term[0].rank == lane->moe->group->rank];
 
-    if (lane->out.terms[t] != 2 ||
-        !weft_signal_reached(&lane->done[other->rank], weft_moe_word(lane, other->row + 1)))
+    if (lane->out.terms[t] != 2 || !weft_moe_is_back(lane, t, other))
         return NULL;
     return lane->slot + other->slot * lane->moe->slot_stride;
 }

@@ -174,6 +174,15 @@ static void carve_symmetric(const weft_moe *moe, weft_moe_lane *lane, carver *c)
         lane->relayed = carve(c, (size_t)moe->nodes.slots * sizeof(weft_signal));
         lane->relay = carve(c, (size_t)moe->nodes.slots * tokens * (size_t)moe->wire_bytes);
     }
+    if (moe->nodes.inside) {
+        size_t sources = (size_t)moe->nodes.sources, chunks = (size_t)moe->nodes.chunks;
+
+        lane->parts = carve(c, sources * tokens * (size_t)moe->slot_stride);
+        lane->part = carve(c, sources * tokens * sizeof(weft_moe_part));
+        lane->part_count = carve(c, sources * sizeof(uint64_t));
+        lane->counted = carve(c, (size_t)moe->nodes.slots * chunks * sizeof(uint64_t));
+        lane->summed_there = carve(c, (size_t)moe->nodes.count * chunks * sizeof(weft_signal));
+    }
 }
 
 static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
@@ -193,6 +202,8 @@ static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     out->row_next = carve(c, ranks * sizeof(int32_t));
     out->entry_next = carve(c, ranks * sizeof(int32_t));
     out->stamp = carve(c, ranks * sizeof(int32_t));
+    out->slot_next = carve(c, moe->nodes.inside ? ranks * sizeof(int32_t) : 0);
+    out->slot_stamp = carve(c, moe->nodes.inside ? ranks * sizeof(int32_t) : 0);
     out->order = carve(c, tokens * topk * sizeof(uint64_t));
     out->ordered = carve(c, tokens * sizeof(int32_t));
     out->terms = carve(c, tokens * sizeof(int32_t));
@@ -216,6 +227,7 @@ static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     lane->rows_back = carve(c, ranks * sizeof(int64_t));
     lane->shown = carve(c, ranks * sizeof(int64_t));
     lane->returned = carve(c, ranks * sizeof(int64_t));
+    lane->chunks_done = carve(c, ranks * sizeof(int64_t));
     lane->marks = carve(c, (size_t)moe->nodes.count * tokens);
     lane->run_in = carve(c, block * sizeof(void *));
     lane->run_out = carve(c, block * sizeof(void *));
@@ -378,6 +390,8 @@ weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, bool
     if (!status && (!moe || !settle(moe, config, group->size, group->rank) || !weft_moe_find_nodes(moe)))
         status = weft_group_poison(group, WEFT_ERR_MEMORY, "moe: no memory for a table of %d experts",
                                    config->experts);
+    if (!status)
+        weft_moe_find_inside(moe);
     if (!status)
         status = on_device ? allocate_lanes(moe) : allocate(moe);
     if (status) {

@@ -61,7 +61,14 @@ typedef struct weft_moe_manifest {
     int64_t x_shift;    /* where the tokens lie, relative to the sender's stage */
     int64_t x_stride;
     int32_t row_base, entry_base, entries;
+    int32_t sharers; /* ranks of the receiver's node that get rows */
 } weft_moe_manifest;
+
+/* A row whose result waits to be summed with those of other ranks of its node: whose it is, and where the sum
+ * goes. */
+typedef struct weft_moe_part {
+    int32_t token, slot;
+} weft_moe_part;
 
 /* What this rank received: rows by source rank, then wire order, with their entries; and the same entries by
  * local expert. */
@@ -117,6 +124,13 @@ struct weft_moe_lane {
     weft_signal *settled; /* over nodes: [2][ranks], written by that rank; partner: weft_moe_far_settle */
     weft_signal *relayed; /* over nodes: [slots], as `staged` of an owner elsewhere, written by it */
     char *relay;          /* [slots][tokens] rows, dense */
+    /* where sums are formed inside nodes (inside.c): */
+    char *parts;                  /* [sources][tokens] results of received rows */
+    weft_moe_part *part;          /* [sources][tokens] whose they are, in the order of the rows */
+    _Atomic uint64_t *part_count; /* [sources] {epoch, rows}; partner: rows_of on a rank of the node */
+    _Atomic uint64_t *counted;    /* [slots][chunks] {epoch, ranks that are done}; partners: each other */
+    weft_signal *summed_there;    /* [nodes][chunks] {epoch, 1}, written by a rank of that node; partner:
+                                     weft_moe_await_back */
 
     weft_moe_routing out;
     weft_moe_received in;
@@ -139,6 +153,7 @@ struct weft_moe_lane {
     int64_t *rows_back;    /* per source: rows that went back */
     int64_t *shown;        /* over nodes, per rank: the generation that it has been shown, -1 = none */
     int64_t *returned;     /* over nodes, per source: rows whose results were sent */
+    int64_t *chunks_done;  /* over nodes, per source: chunks counted in this epoch */
     uint8_t *marks;        /* over nodes: [nodes][tokens] */
     weft_signal *departed; /* over nodes: results that left from where they lie; NULL: on one node */
     uint64_t departing;    /* how many were sent so */
@@ -155,6 +170,14 @@ typedef struct weft_moe_nodes {
     int32_t *node;          /* [rank] */
     int32_t *keeper, *slot; /* [rank] who keeps its rows on this node, and where */
     int32_t *to, *to_slot;  /* [node] the same of this rank's rows there */
+    /* Whether nodes of several ranks sum what they return, and then: */
+    bool inside;
+    int sources;          /* the most ranks elsewhere of a rank of such a node */
+    int64_t chunk_tokens; /* that come back together */
+    int chunks;           /* of a rank's tokens */
+    int32_t *size;        /* [node] */
+    int32_t *number;      /* [rank] among those on other nodes than this */
+    int32_t *returner;    /* [rank] as in the shape of a routing */
 } weft_moe_nodes;
 
 struct weft_moe {
@@ -259,6 +282,10 @@ weft_status weft_moe_await_staged(weft_moe_lane *lane, int source, int64_t token
 void weft_moe_post_done(weft_moe_lane *lane, int source, int64_t rows);
 weft_status weft_moe_await_done(weft_moe_lane *lane, int rank, int64_t rows);
 
+/* Whether the result that is a term of own token t is back; and waiting for it. */
+bool weft_moe_is_back(const weft_moe_lane *lane, int64_t t, const weft_moe_term *term);
+weft_status weft_moe_await_back(weft_moe_lane *lane, int64_t t, const weft_moe_term *term);
+
 static inline void *weft_moe_at(const weft_moe_lane *lane, const void *mine, int rank)
 {
     return weft_symm_peer(lane->moe->group, mine, rank);
@@ -282,6 +309,9 @@ static inline const weft_moe_manifest *weft_moe_manifest_of(weft_moe_lane *lane,
 }
 
 /* ---- nodes.c: what crosses to ranks on other nodes ----------------------------------------------------- */
+
+/* Of results that leave as one message, which lends its pages (net/). */
+enum { WEFT_MOE_TOGETHER_BYTES = 512 << 10 };
 
 /* Fills moe->nodes. Returns whether memory sufficed. */
 bool weft_moe_find_nodes(weft_moe *moe);
@@ -317,6 +347,46 @@ void weft_moe_far_close(weft_moe_lane *lane);
 
 /* After an epoch that was rejected: waits until all that far ranks sent in it has landed everywhere. */
 weft_status weft_moe_far_settle(weft_moe_lane *lane);
+
+/* A message of `count` slots of a far source, from `first` on, as they stand in this process's shadow of
+ * them, and a word of the source's behind it. */
+void weft_moe_far_return(weft_moe_lane *lane, int source, int32_t first, int64_t count, weft_signal *word,
+                         uint64_t value);
+
+/* ---- inside.c: sums formed inside a node before they travel -------------------------------------------- */
+
+/* Decides whether they are, and what of moe->nodes and moe->shape follows. */
+void weft_moe_find_inside(weft_moe *moe);
+
+/* Whether what `maker` makes of rows of `owner`, on another node, is summed there before it travels. */
+static inline bool weft_moe_is_inside(const weft_moe *moe, int maker, int owner)
+{
+    const weft_moe_nodes *nodes = &moe->nodes;
+
+    return nodes->inside && nodes->node[maker] != nodes->node[owner] && nodes->size[nodes->node[maker]] > 1;
+}
+
+/* Where the weighted sum of received row i goes. */
+static inline char *weft_moe_sum_at(const weft_moe_lane *lane, int64_t i)
+{
+    const weft_moe_received *in = &lane->in;
+    const weft_moe *moe = lane->moe;
+    int source = in->source[i];
+
+    if (weft_moe_is_inside(moe, moe->group->rank, source))
+        return lane->parts + (moe->nodes.number[source] * moe->shape.capacity + i - in->rank_base[source]) *
+                                 moe->slot_stride;
+    return weft_moe_slot_at(lane, source, in->entry[in->entry_base[i]].slot);
+}
+
+/* How many ranks of the node of `receiver` get rows; 0 where nothing is summed inside. */
+int32_t weft_moe_sharers(const weft_moe_lane *lane, int receiver);
+
+/* Shows the ranks of this node which rows this rank has. */
+void weft_moe_inside_list(weft_moe_lane *lane);
+
+/* The results of the first `rows` rows of a source are made. */
+void weft_moe_inside_done(weft_moe_lane *lane, int source, int64_t rows);
 
 /* How far a source is whose tokens are staged once. */
 static inline weft_signal *weft_moe_staged_word(const weft_moe_lane *lane, int source)

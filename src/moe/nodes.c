@@ -8,8 +8,8 @@
  * whose word `relayed` says how many there are. The ranks of that node read both there. The owner overwrites
  * them only after the `done` of all whom it sent rows to, as it does with what it staged. Results go from
  * where they are made straight to the owner, those of one call or block in one message: their slots follow
- * each other. They leave uncopied from this process's shadow of those slots, which is written again in the
- * next epoch: the owner begins that when it has them.
+ * each other; or they are summed inside their node before (inside.c). They leave uncopied from this process's
+ * shadow of those slots, which is written again in the next epoch: the owner begins that when it has them.
  *
  * Bytes of two messages may land in any order; only their words keep it. In an epoch that takes place nothing
  * is sent to a place again before the `done` of those who read it. Nobody answers in an epoch that is
@@ -27,7 +27,6 @@
 enum {
     LEAVE_NS = 500000000,
     COPIED_BYTES = 16 << 10,
-    TOGETHER_BYTES = 512 << 10, /* of results leave as one message, which lends its pages (net/) */
 };
 
 static int size_of_node(const weft_moe *moe, int node)
@@ -75,13 +74,16 @@ bool weft_moe_find_nodes(weft_moe *moe)
 
     if (!group->spread)
         return true;
-    nodes->node = calloc(5 * (size_t)ranks, sizeof(int32_t));
+    nodes->node = calloc(8 * (size_t)ranks, sizeof(int32_t));
     if (!nodes->node)
         return false;
     nodes->keeper = nodes->node + ranks;
     nodes->slot = nodes->keeper + ranks;
     nodes->to = nodes->slot + ranks;
     nodes->to_slot = nodes->to + ranks;
+    nodes->size = nodes->to_slot + ranks;
+    nodes->number = nodes->size + ranks;
+    nodes->returner = nodes->number + ranks;
     for (int rank = 0; rank < ranks; rank++) {
         int domain = group->world->domain[group->seats[rank].world_rank], first = 0;
 
@@ -278,15 +280,16 @@ typedef struct slots {
     int64_t count;
 } slots;
 
-static void return_slots(weft_moe_lane *lane, int source, const slots *run, weft_signal *word, uint64_t value)
+void weft_moe_far_return(weft_moe_lane *lane, int source, int32_t first, int64_t count, weft_signal *word,
+                         uint64_t value)
 {
-    weft_net_put put = {.rows = run->count > 0,
-                        .row_bytes = (size_t)(run->count * lane->moe->slot_stride),
+    weft_net_put put = {.rows = count > 0,
+                        .row_bytes = (size_t)(count * lane->moe->slot_stride),
                         .effect = WEFT_NET_STORE,
                         .post_count = word != NULL};
 
-    if (run->count) /* they were written into the shadow of the owner's */
-        put.into = weft_moe_slot_at(lane, source, run->first);
+    if (count) /* they were written into the shadow of the owner's */
+        put.into = weft_moe_slot_at(lane, source, first);
     put.from = put.into;
     put.posts[0] = (weft_net_post){word, value};
     send_in_place(lane, source, &put);
@@ -325,7 +328,7 @@ void weft_moe_far_done(weft_moe_lane *lane, int source, int64_t rows)
         lane->moe->shape.one_result_per_row ? end - begin : in->entry_base[end] - in->entry_base[begin];
     slots run = {0};
 
-    if (!all && rows < lane->counts[source] && results * lane->moe->slot_stride < TOGETHER_BYTES)
+    if (!all && rows < lane->counts[source] && results * lane->moe->slot_stride < WEFT_MOE_TOGETHER_BYTES)
         return;
     for (int64_t i = begin; i < end; i++)
         for (int32_t j = in->entry_base[i]; j < in->entry_base[i + 1] && in->source[i] == source; j++) {
@@ -334,7 +337,7 @@ void weft_moe_far_done(weft_moe_lane *lane, int source, int64_t rows)
             if (lane->moe->shape.one_result_per_row && j > in->entry_base[i])
                 break;
             if (run.count && slot != run.first + run.count) {
-                return_slots(lane, source, &run, NULL, 0);
+                weft_moe_far_return(lane, source, run.first, run.count, NULL, 0);
                 run.count = 0;
             }
             if (!run.count)
@@ -343,8 +346,9 @@ void weft_moe_far_done(weft_moe_lane *lane, int source, int64_t rows)
         }
     lane->returned[source] = rows;
     /* Partner: weft_moe_await_done on the source. */
-    return_slots(lane, source, &run, weft_moe_at(lane, &lane->done[lane->moe->group->rank], source),
-                 weft_moe_word(lane, rows));
+    weft_moe_far_return(lane, source, run.first, run.count,
+                        weft_moe_at(lane, &lane->done[lane->moe->group->rank], source),
+                        weft_moe_word(lane, rows));
 }
 
 /* ---- after an epoch that was rejected ------------------------------------------------------------------ */

@@ -71,6 +71,10 @@ static weft_status count_rows(const weft_moe_shape *shape, int64_t tokens, const
     memset(routing->row_next, 0, (size_t)shape->ranks * sizeof(*routing->row_next));
     memset(routing->entry_next, 0, (size_t)shape->ranks * sizeof(*routing->entry_next));
     memset(routing->stamp, 0xff, (size_t)shape->ranks * sizeof(*routing->stamp));
+    if (shape->returner) {
+        memset(routing->slot_next, 0, (size_t)shape->ranks * sizeof(*routing->slot_next));
+        memset(routing->slot_stamp, 0xff, (size_t)shape->ranks * sizeof(*routing->slot_stamp));
+    }
     for (int64_t t = 0; t < tokens; t++) {
         const int32_t *mine = expert + t * shape->topk;
         uint64_t *order = routing->order + t * shape->topk;
@@ -86,6 +90,11 @@ static weft_status count_rows(const weft_moe_shape *shape, int64_t tokens, const
             routing->entry_next[rank]++;
             routing->row_next[rank] += !shape->one_row_per_rank || routing->stamp[rank] != (int32_t)t;
             routing->stamp[rank] = (int32_t)t;
+            if (shape->returner) {
+                rank = shape->returner[rank];
+                routing->slot_next[rank] += routing->slot_stamp[rank] != (int32_t)t;
+                routing->slot_stamp[rank] = (int32_t)t;
+            }
         }
     }
     return WEFT_OK;
@@ -106,6 +115,23 @@ static int64_t scan(int32_t *base, int32_t *next, int ranks)
     return sum;
 }
 
+/* The slot of token t from a rank that returns one sum a row. Whether no rank has had it before. */
+static bool find_slot(const weft_moe_shape *shape, int64_t t, int rank, int32_t row,
+                      weft_moe_routing *routing, int32_t *slot)
+{
+    bool fresh;
+
+    *slot = row;
+    if (!shape->returner)
+        return true;
+    rank = shape->returner[rank];
+    fresh = routing->slot_stamp[rank] != (int32_t)t;
+    routing->slot_stamp[rank] = (int32_t)t;
+    routing->slot_next[rank] += fresh;
+    *slot = routing->slot_next[rank] - 1;
+    return fresh;
+}
+
 /* Pass two for one token. stamp[rank] is the last row placed for that rank. */
 static void place_token(const weft_moe_shape *shape, int64_t t, const float *weight,
                         weft_moe_routing *routing)
@@ -121,6 +147,7 @@ static void place_token(const weft_moe_shape *shape, int64_t t, const float *wei
         float w = weight ? weight[t * shape->topk + k] : 1.0f;
         bool fresh = !shape->one_row_per_rank || row < 0 || routing->row[row].token != (int32_t)t;
         int32_t at = routing->entry_next[rank]++, slot = at;
+        bool term = true;
 
         if (fresh) {
             row = routing->stamp[rank] = routing->row_next[rank]++;
@@ -128,9 +155,9 @@ static void place_token(const weft_moe_shape *shape, int64_t t, const float *wei
         }
         routing->row[row].entries++;
         if (shape->one_result_per_row)
-            slot = row;
+            term = find_slot(shape, t, rank, row, routing, &slot) && fresh;
         routing->entry[at] = (weft_moe_wire_entry){.expert = id, .slot = slot, .weight = w, .position = k};
-        if (fresh || !shape->one_result_per_row)
+        if (term)
             routing->term[first + used++] = (weft_moe_term){.rank = rank,
                                                             .row = row - routing->row_base[rank],
                                                             .slot = slot,
@@ -153,6 +180,15 @@ weft_status weft_moe_route(const weft_moe_shape *shape, int64_t tokens, const in
     routing->rows = scan(routing->row_base, routing->row_next, shape->ranks);
     routing->entries = scan(routing->entry_base, routing->entry_next, shape->ranks);
     memset(routing->stamp, 0xff, (size_t)shape->ranks * sizeof(*routing->stamp));
+    if (shape->returner) {
+        for (int32_t d = 0, sum = 0; d < shape->ranks; d++) {
+            int32_t count = routing->slot_next[d];
+
+            routing->slot_next[d] = sum;
+            sum += count;
+        }
+        memset(routing->slot_stamp, 0xff, (size_t)shape->ranks * sizeof(*routing->slot_stamp));
+    }
     for (int64_t t = 0; t < tokens; t++)
         place_token(shape, t, weight, routing);
     return WEFT_OK;

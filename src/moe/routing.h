@@ -8,9 +8,11 @@
  *
  * A term is one of the results that combine sums: terms of token t are t * terms_per_token + 0, 1, ... in the
  * order in which it does. That is one per expert in ascending global id. With one result row per token and
- * rank, ranks stand in the order of their lowest expert of that token.
+ * rank, ranks stand in the order of their lowest expert of that token; ranks whose results come back as one
+ * sum have one term, at the place and with the row of the first of them.
  *
- * A slot is where a result comes back to. Slots stand in wire order, one for each result: so a rank writes
+ * A slot is where a result comes back to. Slots stand in wire order, one for each result (those of ranks that
+ * share one, in token order where the first of these ranks would have its own): so a rank writes
  * one run of slots from its begin to its end, and the owner reads one run for each rank. Rows apart would
  * make the hardware's prefetching start anew with each, which costs as much as a quarter of the work on a
  * row.
@@ -53,6 +55,8 @@ typedef struct weft_moe_shape {
     const int32_t *owner;    /* expert -> rank */
     bool one_row_per_rank;   /* a token travels once to a rank, however many experts it has there */
     bool one_result_per_row; /* the receiver returns one weighted sum a row; implies one_row_per_rank */
+    const int32_t *returner; /* with that, rank -> first of the ranks that return one sum a token together;
+                                NULL: each its own */
     int terms_per_token;
 } weft_moe_shape;
 
@@ -69,7 +73,8 @@ typedef struct weft_moe_routing {
     /* scratch: per rank cursors and the last token or row seen; each token's experts in order, and how many
      */
     int32_t *row_next, *entry_next, *stamp;
-    uint64_t *order; /* tokens x topk */
+    int32_t *slot_next, *slot_stamp; /* by returner; only where there are any */
+    uint64_t *order;                 /* tokens x topk */
     int32_t *ordered;
 } weft_moe_routing;
 

@@ -50,6 +50,7 @@ weft_status weft_moe_await_counts(weft_moe_lane *lane)
             return status;
         lane->counts[source] = (int32_t)(weft_signal_load(word) & WEFT_MOE_REJECTED);
         lane->returned[source] = 0;
+        lane->chunks_done[source] = 0;
         if (lane->counts[source] == WEFT_MOE_REJECTED && rejected < 0)
             rejected = source;
     }
@@ -80,6 +81,10 @@ weft_status weft_moe_await_staged(weft_moe_lane *lane, int source, int64_t token
 
 void weft_moe_post_done(weft_moe_lane *lane, int source, int64_t rows)
 {
+    if (weft_moe_is_inside(lane->moe, lane->moe->group->rank, source)) {
+        weft_moe_inside_done(lane, source, rows);
+        return;
+    }
     if (weft_moe_is_far(lane, source)) {
         weft_moe_far_done(lane, source, rows);
         return;
@@ -89,16 +94,48 @@ void weft_moe_post_done(weft_moe_lane *lane, int source, int64_t rows)
                       weft_moe_word(lane, rows));
 }
 
-weft_status weft_moe_await_done(weft_moe_lane *lane, int rank, int64_t rows)
+static weft_status await_back(weft_moe_lane *lane, int rank, weft_signal *word, int64_t value)
 {
-    weft_signal *word = &lane->done[rank];
     weft_wait_note note = {.op = "moe combine",
                            .peer = rank,
                            .task = lane->index,
                            .epoch = lane->epoch,
                            .kind = WEFT_WAIT_ENTER};
 
-    if (weft_signal_reached(word, weft_moe_word(lane, rows)))
+    if (weft_signal_reached(word, weft_moe_word(lane, value)))
         return WEFT_OK;
-    return weft_signal_wait(lane->moe->group, word, weft_moe_word(lane, rows), &note);
+    return weft_signal_wait(lane->moe->group, word, weft_moe_word(lane, value), &note);
+}
+
+weft_status weft_moe_await_done(weft_moe_lane *lane, int rank, int64_t rows)
+{
+    return await_back(lane, rank, &lane->done[rank], rows);
+}
+
+/* The word that says that the result of a term of token t is back, and what it says then. */
+static weft_signal *back_word(const weft_moe_lane *lane, int64_t t, const weft_moe_term *term, int64_t *value)
+{
+    const weft_moe_nodes *nodes = &lane->moe->nodes;
+
+    *value = term->row + 1;
+    if (!weft_moe_is_inside(lane->moe, term->rank, lane->moe->group->rank))
+        return &lane->done[term->rank];
+    *value = 1;
+    return &lane->summed_there[nodes->node[term->rank] * nodes->chunks + t / nodes->chunk_tokens];
+}
+
+bool weft_moe_is_back(const weft_moe_lane *lane, int64_t t, const weft_moe_term *term)
+{
+    int64_t value;
+    weft_signal *word = back_word(lane, t, term, &value);
+
+    return weft_signal_reached(word, weft_moe_word(lane, value));
+}
+
+weft_status weft_moe_await_back(weft_moe_lane *lane, int64_t t, const weft_moe_term *term)
+{
+    int64_t value;
+    weft_signal *word = back_word(lane, t, term, &value);
+
+    return await_back(lane, term->rank, word, value);
 }

@@ -67,6 +67,8 @@ void weft_moe_collect(weft_moe_lane *lane)
         in->grouped = false;
     }
     point_at_tokens(lane);
+    if (moe->nodes.inside)
+        weft_moe_inside_list(lane);
 }
 
 void weft_moe_group_by_expert(weft_moe_lane *lane)
@@ -103,7 +105,7 @@ void weft_moe_return_row(weft_moe_lane *lane, int64_t i, const void *const *resu
     int source = lane->in.source[i];
 
     if (moe->shape.one_result_per_row) {
-        weft_moe_sum(moe->config.dtype, weft_moe_slot_at(lane, source, entry->slot), result, weight, entries,
+        weft_moe_sum(moe->config.dtype, weft_moe_sum_at(lane, i), result, weight, entries,
                      moe->config.hidden);
         return;
     }
@@ -185,7 +187,7 @@ static bool token_back(const weft_moe_lane *lane, int64_t t)
     const weft_moe_term *term = lane->out.term + t * lane->moe->shape.terms_per_token;
 
     for (int32_t i = 0; i < lane->out.terms[t]; i++)
-        if (!weft_signal_reached(&lane->done[term[i].rank], weft_moe_word(lane, term[i].row + 1)))
+        if (!weft_moe_is_back(lane, t, &term[i]))
             return false;
     return true;
 }

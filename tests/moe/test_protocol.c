@@ -8,8 +8,7 @@
  * or rejects its input. Variants that leave out one part of the protocol must fail, or the search would show
  * nothing.
  */
-#include <stdbool.h>
-
+#include "search.h"
 #include "support/check.h"
 
 enum { EPOCHS = 3, RANKS_MOST = 3, REJECT = 1 << RANKS_MOST };
@@ -23,8 +22,6 @@ typedef enum variant {
     NO_DRAIN,     /* a rank that rejects its input goes on without reading the others' words */
     NO_COUNT_ZERO /* the word is not sent when there are no rows */
 } variant;
-
-typedef enum result { FINE, CORRUPT, DEADLOCK } result;
 
 /* Shared memory and the ranks' places. Bytes hold epochs, counted from 1. */
 typedef struct state {
@@ -54,8 +51,6 @@ static int slot_of(const model *m, int epoch, int owner, int rank)
 {
     return __builtin_popcount(m->sends[epoch - 1][owner] & ((1u << rank) - 1));
 }
-
-typedef enum step_result { WENT, BLOCKED, BROKE } step_result;
 
 /* The word of `source` for `rank`: waits for it, and notes what it says. */
 static step_result read_word(const model *m, state *s, int rank, int source, int epoch)
@@ -167,60 +162,16 @@ static step_result advance(const model *m, state *s, int rank)
 /* ---- the search ------------------------------------------------------------------------------------------
  */
 
-enum { TABLE = 1 << 21, STACK = 1 << 20 };
+static search all;
 
-static state *table, *stack;
-static uint32_t *stamp;
-static uint32_t search_number;
-
-static bool is_new(const state *s)
+static step_result step_of(const void *m, void *s, int rank)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    const uint8_t *bytes = (const uint8_t *)s;
-
-    for (size_t i = 0; i < sizeof(*s); i++)
-        hash = (hash ^ bytes[i]) * 0x100000001b3u;
-    hash ^= hash >> 29;
-    for (uint32_t i = (uint32_t)hash % TABLE;; i = (i + 1) % TABLE) {
-        if (stamp[i] != search_number) {
-            stamp[i] = search_number;
-            table[i] = *s;
-            return true;
-        }
-        if (!memcmp(&table[i], s, sizeof(*s)))
-            return false;
-    }
+    return ((state *)s)->pc[rank] / 64 == EPOCHS ? OVER : advance(m, s, rank);
 }
 
-static result search(const model *m)
+static result search_model(const model *m)
 {
-    long depth = 0;
-
-    search_number++;
-    memset(&stack[depth], 0, sizeof(state));
-    is_new(&stack[depth++]);
-    while (depth) {
-        state now = stack[--depth];
-        bool finished = true, moved = false;
-
-        for (int rank = 0; rank < m->ranks; rank++) {
-            state next = now;
-            step_result went;
-
-            if (now.pc[rank] / 64 == EPOCHS)
-                continue;
-            finished = false;
-            went = advance(m, &next, rank);
-            if (went == BROKE)
-                return CORRUPT;
-            moved |= went == WENT;
-            if (went == WENT && is_new(&next))
-                stack[depth++] = next;
-        }
-        if (!finished && !moved)
-            return DEADLOCK;
-    }
-    return FINE;
+    return search_all(&all, m, m->ranks, step_of);
 }
 
 /* Routing number `index`: a digit 0 .. choices - 1 per epoch and rank; the digit after all masks is REJECT.
@@ -247,7 +198,7 @@ static long failures(variant which, bool rejections, long stride)
         total *= choices;
     for (long i = 0; i < total; i += stride) {
         set_routing(&m, i, choices);
-        failed += search(&m) != FINE;
+        failed += search_model(&m) != FINE;
     }
     return failed;
 }
@@ -257,9 +208,9 @@ static void eager_fails(void)
 {
     model m = {.ranks = 3, .variant = EAGER, .sends = {{2, 0, REJECT}, {2, 0, 0}, {0, 0, 0}}};
 
-    CHECK(search(&m) != FINE);
+    CHECK(search_model(&m) != FINE);
     m.variant = AS_WRITTEN;
-    CHECK_INT(search(&m), FINE);
+    CHECK_INT(search_model(&m), FINE);
 }
 
 static void three_ranks(void)
@@ -269,16 +220,14 @@ static void three_ranks(void)
 
     for (long i = 0; i < check_repeat(4, 400); i++) {
         set_routing(&m, (long)(check_random(&state_random) >> 2), 9);
-        CHECK_INT(search(&m), FINE);
+        CHECK_INT(search_model(&m), FINE);
     }
 }
 
 int main(void)
 {
-    table = calloc(TABLE, sizeof(*table));
-    stamp = calloc(TABLE, sizeof(*stamp));
-    stack = calloc(STACK, sizeof(*stack));
-    CHECK(table && stamp && stack);
+    if (!search_open(&all, sizeof(state)))
+        abort();
     CHECK_INT(failures(AS_WRITTEN, false, 1), 0);
     CHECK_INT(failures(AS_WRITTEN, true, check_repeat(3, 1)), 0);
     three_ranks();
@@ -288,8 +237,6 @@ int main(void)
     CHECK_INT(failures(NO_COUNT_ZERO, false, 1), 4095);
     eager_fails();
     CHECK(failures(NO_DRAIN, true, 7) > 0);
-    free(table);
-    free(stamp);
-    free(stack);
+    search_close(&all);
     return check_report("test_moe_protocol");
 }

@@ -9,7 +9,7 @@ typedef struct fixture {
     int32_t owner[EXPERTS];
     weft_moe_shape shape;
     weft_moe_routing routing;
-    int32_t row_base[RANKS + 1], entry_base[RANKS + 1], terms[TOKENS], next[2][RANKS], stamp[RANKS];
+    int32_t row_base[RANKS + 1], entry_base[RANKS + 1], terms[TOKENS], next[4][RANKS], stamp[RANKS];
     weft_moe_wire_row row[PAIRS];
     weft_moe_wire_entry entry[PAIRS];
     weft_moe_term term[PAIRS];
@@ -41,6 +41,8 @@ static void prepare(fixture *f, bool dedup, bool reduced, uint64_t *state)
                                     .row_next = f->next[0],
                                     .entry_next = f->next[1],
                                     .stamp = f->stamp,
+                                    .slot_next = f->next[2],
+                                    .slot_stamp = f->next[3],
                                     .order = f->order,
                                     .ordered = f->ordered};
     for (int t = 0; t < TOKENS; t++)
@@ -118,6 +120,60 @@ static void check_terms(const fixture *f)
     }
 }
 
+/* What comes back of ranks that return one sum together: a slot for each token that has an expert on any of
+ * them, in token order behind those of the ranks before, and a term with the row of the one of its lowest
+ * expert there. */
+static void check_returners(const fixture *f, const int32_t *returner)
+{
+    int terms[TOKENS] = {0}, slot = 0;
+
+    for (int returns = 0; returns < RANKS; returns++)
+        for (int t = 0; t < TOKENS; t++) {
+            const weft_moe_term *term = NULL;
+            int first = -1;
+
+            for (int32_t j = 0, row = 0, left = 0; j < f->routing.entries; j++, left--) {
+                int rank = f->owner[f->entry[j].expert];
+
+                row += j > 0 && !left;
+                left = left ? left : f->row[row].entries;
+                if (f->row[row].token != t || returner[rank] != returns)
+                    continue;
+                CHECK_INT(f->entry[j].slot, slot);
+                if (!term) {
+                    term = term_of(f, t, slot);
+                    terms[t]++;
+                }
+                if (first < 0 || f->entry[j].expert < first) {
+                    first = f->entry[j].expert;
+                    if (term->rank == rank)
+                        CHECK_INT(term->row, row - f->row_base[rank]);
+                }
+            }
+            if (term)
+                CHECK_INT(term->rank, f->owner[first]);
+            slot += term != NULL;
+        }
+    for (int t = 0; t < TOKENS; t++)
+        CHECK_INT(f->terms[t], terms[t]);
+}
+
+static void sums_together(uint64_t *state)
+{
+    static const int32_t returners[][RANKS] = {{0, 1, 1}, {0, 0, 2}, {0, 1, 0}, {0, 1, 2}};
+    weft_error_text error;
+    fixture f;
+
+    for (int i = 0; i < 200; i++) {
+        prepare(&f, true, true, state);
+        f.shape.returner = returners[i % 4];
+        CHECK_INT(weft_moe_route(&f.shape, TOKENS, f.expert, f.weight, &f.routing, &error), WEFT_OK);
+        check_returners(&f, f.shape.returner);
+        if (i % 4 == 3)
+            check_wire(&f);
+    }
+}
+
 int main(void)
 {
     uint64_t state = 21;
@@ -145,5 +201,6 @@ int main(void)
         CHECK(!memcmp(f.row_base, before.row_base, sizeof(f.row_base)) &&
               f.routing.rows == before.routing.rows);
     }
+    sums_together(&state);
     return check_report("test_moe_routing");
 }
