@@ -10,6 +10,8 @@
 /* Doubles an array; on failure the builder is marked and the old array stays. */
 static bool grow(weft_builder *builder, void **array, uint32_t count, uint32_t *room, size_t bytes)
 {
+    if (count < *room)
+        return !builder->failed;
     builder->failed = builder->failed || !weft_grow(array, count, room, bytes);
     return !builder->failed;
 }
@@ -175,48 +177,44 @@ int64_t weft_builder_staged_of(const weft_builder *builder, int rank, int place)
 
 /* What a peer has, read where it has staged it. Of the chunks that one lane copies the last says it for all.
  */
-static weft_region read_staged(weft_builder *builder, weft_region region)
+void weft_builder_place_staged(weft_builder *builder, weft_region *region)
 {
     const weft_staged *s = &builder->staged;
-    int64_t begin = s->by_rows ? region.row0 : region.col0, count = s->by_rows ? region.rows : region.cols;
-    int64_t before = region.batch * weft_builder_staged_chunks(builder, region.rank), first, last;
+    int64_t begin = s->by_rows ? region->row0 : region->col0;
+    int64_t count = s->by_rows ? region->rows : region->cols;
+    int rank = region->rank;
+    int64_t before, first, last;
 
-    region.operand = s->copy;
-    if (!region.rows || !region.cols)
-        return region;
+    if (region->operand != s->operand || rank == builder->rank)
+        return;
+    region->operand = s->copy;
+    if (!region->rows || !region->cols)
+        return;
+    before = region->batch * weft_builder_staged_chunks(builder, rank);
     first = before + begin / s->chunk;
     last = before + (begin + count - 1) / s->chunk;
     if (s->places < s->lanes) {
-        weft_builder_wait(builder, s->signals + (uint32_t)region.rank,
-                          weft_builder_staged_of(builder, region.rank, 0));
-        return region;
+        weft_builder_wait(builder, s->signals + (uint32_t)rank, weft_builder_staged_of(builder, rank, 0));
+        return;
     }
     for (int64_t chunk = last - first < s->lanes ? first : last - s->lanes + 1; chunk <= last; chunk++)
-        weft_builder_wait(builder, s->signals + (uint32_t)(region.rank * s->lanes + chunk % s->lanes),
+        weft_builder_wait(builder, s->signals + (uint32_t)(rank * s->lanes + chunk % s->lanes),
                           chunk / s->lanes + 1);
-    return region;
 }
 
-void weft_builder_from(weft_builder *builder, weft_region region)
+weft_region *weft_builder_place(weft_builder *builder, bool destination)
 {
     weft_plan_part *part = &builder->part;
+    weft_task *task;
 
-    if (builder->failed)
-        return;
-    if (builder->staged.chunk && region.operand == builder->staged.operand && region.rank != builder->rank)
-        region = read_staged(builder, region);
     if (builder->failed || !grow(builder, (void **)&part->regions, part->region_count, &builder->region_room,
                                  sizeof(*part->regions)))
-        return;
-    part->regions[part->region_count++] = region;
-    open_task(builder)->region_count++;
-}
-
-void weft_builder_to(weft_builder *builder, weft_region region)
-{
-    weft_builder_from(builder, region);
-    if (!builder->failed)
-        open_task(builder)->destinations++;
+        return NULL;
+    task = open_task(builder);
+    task->region_count++;
+    if (destination)
+        task->destinations++;
+    return &part->regions[part->region_count++];
 }
 
 static void add_wait(weft_builder *builder, weft_wait wait)

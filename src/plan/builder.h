@@ -85,11 +85,37 @@ int64_t weft_builder_expect_more(weft_builder *builder, uint32_t signal);
 /* A task: begin, then destinations, other regions in the order of plan.h, waits and posts, then end. */
 void weft_builder_task(weft_builder *builder, int lane, weft_task_kind kind, unsigned flags);
 void weft_builder_carries(weft_builder *builder); /* the next task of the lane goes on with its sums */
-void weft_builder_to(weft_builder *builder, weft_region region);
-void weft_builder_from(weft_builder *builder, weft_region region);
 void weft_builder_wait(weft_builder *builder, uint32_t signal, int64_t count); /* once for a lane */
 void weft_builder_post(weft_builder *builder, uint32_t signal, int rank);
 void weft_builder_end(weft_builder *builder);
+
+/* A place in the open task for its next region, NULL where the builder has failed; and once it is filled in,
+ * the same of what a peer has staged. */
+weft_region *weft_builder_place(weft_builder *builder, bool destination);
+void weft_builder_place_staged(weft_builder *builder, weft_region *region);
+
+/* A region that is written, and one that is read. Inline, so that it is made in its place: a plan has
+ * thousands, and waiting for copies of what had just been stored took half of the time it is made in. */
+static inline void weft_builder_add(weft_builder *builder, weft_region region, bool destination)
+{
+    weft_region *place = weft_builder_place(builder, destination);
+
+    if (!place)
+        return;
+    *place = region;
+    if (builder->staged.chunk)
+        weft_builder_place_staged(builder, place);
+}
+
+static inline void weft_builder_to(weft_builder *builder, weft_region region)
+{
+    weft_builder_add(builder, region, true);
+}
+
+static inline void weft_builder_from(weft_builder *builder, weft_region region)
+{
+    weft_builder_add(builder, region, false);
+}
 
 /* From here on every compute lane waits for `count` posts of `signal` before its next task. */
 void weft_builder_gate(weft_builder *builder, uint32_t signal, int64_t count);

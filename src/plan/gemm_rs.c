@@ -45,39 +45,52 @@ static weft_span block_of(const gemm_rs *rs, int owner)
                        : weft_problem_part_n(rs->gen.problem, rs->gen.world, owner);
 }
 
-static int64_t unit_count(const gemm_rs *rs, int owner)
+/* How an owner's block is cut: made once, since plans for new sizes are made beside runs. */
+typedef struct grid {
+    weft_span block, rows;
+    weft_column_cuts cols;
+    int64_t down, count; /* rows of units; units of all batches */
+} grid;
+
+static grid grid_of(const gemm_rs *rs, int owner)
 {
     const weft_problem *p = rs->gen.problem;
     weft_span block = block_of(rs, owner);
+    grid g = {.block = block,
+              .rows = weft_whole(rs->by_rows ? block.count : p->m),
+              .cols = weft_column_cuts_of(weft_whole(rs->by_rows ? p->n : block.count), p->tuning.tile_n,
+                                          p->tuning.grain_n)};
 
-    return p->l * weft_cut_count(rs->by_rows ? block.count : p->m, p->tuning.tile_m) *
-           weft_cut_columns_count(rs->by_rows ? p->n : block.count, p->tuning.tile_n, p->tuning.grain_n);
+    g.down = weft_cut_count(g.rows.count, p->tuning.tile_m);
+    g.count = p->l * g.down * g.cols.count;
+    return g;
 }
 
-static unit unit_at(const gemm_rs *rs, int owner, int64_t number)
+static int64_t unit_count(const gemm_rs *rs, int owner)
 {
-    const weft_problem *p = rs->gen.problem;
-    weft_span block = block_of(rs, owner);
-    weft_span rows = weft_whole(rs->by_rows ? block.count : p->m);
-    weft_span cols = weft_whole(rs->by_rows ? p->n : block.count);
-    int64_t raster = p->tuning.raster > 0 ? p->tuning.raster : 1;
-    int64_t down = weft_cut_count(rows.count, p->tuning.tile_m);
-    int64_t across = weft_cut_columns_count(cols.count, p->tuning.tile_n, p->tuning.grain_n);
-    int64_t inside = number % (down * across), row0 = inside / (across * raster) * raster;
-    int64_t side = weft_min(down - row0, raster); /* rows of tiles walked side by side */
+    return grid_of(rs, owner).count;
+}
+
+static unit unit_at(const gemm_rs *rs, const grid *g, int64_t number)
+{
+    const weft_tuning *t = &rs->gen.problem->tuning;
+    int64_t across = g->cols.count, raster = t->raster > 0 ? t->raster : 1;
+    int64_t batch = number / (g->down * across), inside = number - batch * (g->down * across);
+    int64_t row0 = inside / (across * raster) * raster;
+    int64_t side = weft_min(g->down - row0, raster); /* rows of tiles walked side by side */
+    int64_t at = inside - row0 * across;
     unit u = {
-        .batch = number / (down * across),
-        .d_rows = weft_cut(rows, p->tuning.tile_m, row0 + (inside - row0 * across) % side),
-        .d_cols =
-            weft_cut_columns(cols, p->tuning.tile_n, p->tuning.grain_n, (inside - row0 * across) / side),
+        .batch = batch,
+        .d_rows = weft_cut(g->rows, t->tile_m, row0 + (side == 1 ? 0 : at % side)),
+        .d_cols = weft_column_cut(&g->cols, side == 1 ? at : at / side),
     };
 
     u.rows = u.d_rows;
     u.cols = u.d_cols;
     if (rs->by_rows)
-        u.rows.begin += block.begin;
+        u.rows.begin += g->block.begin;
     else
-        u.cols.begin += block.begin;
+        u.cols.begin += g->block.begin;
     return u;
 }
 
@@ -240,10 +253,11 @@ static void rotating(gemm_rs *rs)
     for (int64_t first = 0; first < all; first += stripe) {
         for (int step = 0; step < gen->world; step++) {
             int owner = weft_rotate(gen->me, 2 * gen->world - 1 - step, gen->world);
-            int64_t units = unit_count(rs, owner), count = weft_min(units - first, stripe);
+            grid g = grid_of(rs, owner);
+            int64_t count = weft_min(g.count - first, stripe);
 
             for (int64_t i = 0; i < count; i++) {
-                unit u = unit_at(rs, owner, first + i);
+                unit u = unit_at(rs, &g, first + i);
                 int lane = (int)((first * gen->world + i + owner * count) % gen->lanes);
 
                 rotate_unit(rs, &u, step, lane, arrived + (uint32_t)lane);
@@ -277,11 +291,11 @@ enum { SHARED_ROWS = 64 };
 static void share_reduces(gemm_rs *rs, uint32_t arrived)
 {
     weft_gemm_gen *gen = &rs->gen;
-    int64_t units = unit_count(rs, gen->me);
+    grid g = grid_of(rs, gen->me);
 
-    for (int64_t i = 0; i < units; i++) {
-        unit whole = unit_at(rs, gen->me, i);
-        int64_t even = whole.d_rows.count * units / gen->lanes;
+    for (int64_t i = 0; i < g.count; i++) {
+        unit whole = unit_at(rs, &g, i);
+        int64_t even = whole.d_rows.count * g.count / gen->lanes;
         int64_t rows = !gen->problem->tuning.grain_n ? SHARED_ROWS : weft_max(even, 1);
 
         for (int64_t j = 0; j < weft_cut_count(whole.d_rows.count, rows); j++) {
@@ -314,9 +328,10 @@ static void direct(gemm_rs *rs)
         int owner = weft_rotate(gen->me, step, gen->world);
         int slot = weft_rotate(gen->me, gen->world - owner - 1 + gen->world, gen->world);
         bool mine = owner == gen->me, finish = mine && gen->world <= 2, acc = mine && gen->world == 2;
+        grid g = grid_of(rs, owner);
 
-        for (int64_t i = 0; i < unit_count(rs, owner); i++) {
-            unit u = unit_at(rs, owner, i);
+        for (int64_t i = 0; i < g.count; i++) {
+            unit u = unit_at(rs, &g, i);
             int lane = weft_gemm_lane(gen);
 
             weft_gemm_open(gen, lane, WEFT_TASK_GEMM, finish, acc);

@@ -71,17 +71,37 @@ static inline int64_t weft_cut_columns_count(int64_t extent, int64_t tile, int64
     return weft_min(count, grains);
 }
 
+/* Columns that are cut many times: what every tile needs is divided once. */
+typedef struct weft_column_cuts {
+    weft_span span;
+    int64_t tile, grain, grains, count;
+} weft_column_cuts;
+
+static inline weft_column_cuts weft_column_cuts_of(weft_span span, int64_t tile, int64_t grain)
+{
+    return (weft_column_cuts){.span = span,
+                              .tile = tile,
+                              .grain = grain,
+                              .grains = grain ? weft_divide_up(span.count, grain) : 0,
+                              .count = weft_cut_columns_count(span.count, tile, grain)};
+}
+
+static inline weft_span weft_column_cut(const weft_column_cuts *cuts, int64_t index)
+{
+    int64_t begin, end;
+
+    if (!cuts->grain)
+        return weft_cut(cuts->span, cuts->tile, index);
+    begin = weft_divide_up(index * cuts->grains, cuts->count) * cuts->grain;
+    end = weft_min(weft_divide_up((index + 1) * cuts->grains, cuts->count) * cuts->grain, cuts->span.count);
+    return (weft_span){cuts->span.begin + begin, end - begin};
+}
+
 static inline weft_span weft_cut_columns(weft_span span, int64_t tile, int64_t grain, int64_t index)
 {
-    int64_t grains, count, begin, end;
+    weft_column_cuts cuts = weft_column_cuts_of(span, tile, grain);
 
-    if (!grain)
-        return weft_cut(span, tile, index);
-    grains = weft_divide_up(span.count, grain);
-    count = weft_cut_columns_count(span.count, tile, grain);
-    begin = weft_divide_up(index * grains, count) * grain;
-    end = weft_min(weft_divide_up((index + 1) * grains, count) * grain, span.count);
-    return (weft_span){span.begin + begin, end - begin};
+    return weft_column_cut(&cuts, index);
 }
 
 static inline weft_span weft_whole(int64_t extent)

@@ -53,50 +53,67 @@ static weft_span block_of(const across *x, int owner)
                       : weft_problem_part_n(p, x->gen.world, owner);
 }
 
-static weft_span grid_rows(const across *x, int owner)
+/* What an owner's units are cut from: made once for many of them, since plans for new sizes are made beside
+ * runs. */
+typedef struct grid {
+    int owner;
+    weft_span block, rows;
+    weft_column_cuts cols;
+    int64_t inside, tiles; /* of a batch; of all: of a gemm_ar its owners take them in turn */
+} grid;
+
+static grid grid_of(const across *x, int owner)
 {
-    return weft_whole(x->by_rows ? block_of(x, owner).count : x->gen.problem->m);
+    const weft_problem *p = x->gen.problem;
+    weft_span block = block_of(x, owner);
+    grid g = {.owner = owner,
+              .block = block,
+              .rows = weft_whole(x->by_rows ? block.count : p->m),
+              .cols =
+                  weft_column_cuts_of(weft_whole(x->by_rows ? p->n : block.count), x->tile_n, x->grain_n)};
+
+    g.inside = weft_cut_count(g.rows.count, x->tile_m) * g.cols.count;
+    g.tiles = p->l * g.inside;
+    return g;
 }
 
-static weft_span grid_cols(const across *x, int owner)
+static int64_t units_on(const across *x, const grid *g)
 {
-    return weft_whole(x->by_rows ? x->gen.problem->n : block_of(x, owner).count);
-}
-
-/* Of a gemm_ar in all, which its owners take in turn; else of the owner's block. */
-static int64_t tiles(const across *x, int owner)
-{
-    return x->gen.problem->l * weft_cut_count(grid_rows(x, owner).count, x->tile_m) *
-           weft_cut_columns_count(grid_cols(x, owner).count, x->tile_n, x->grain_n);
+    return x->op == WEFT_OP_GEMM_AR ? weft_part(g->tiles, x->gen.world, g->owner).count : g->tiles;
 }
 
 static int64_t units(void *context, int owner)
 {
     const across *x = context;
-    int64_t count = tiles(x, owner);
+    grid g = grid_of(x, owner);
 
-    return x->op == WEFT_OP_GEMM_AR ? weft_part(count, x->gen.world, owner).count : count;
+    return units_on(x, &g);
 }
 
-static unit unit_at(const across *x, int owner, int64_t number)
+static unit unit_on(const across *x, const grid *g, int64_t number)
 {
-    weft_span rows = grid_rows(x, owner), cols = grid_cols(x, owner), block = block_of(x, owner);
-    int64_t tile = x->op == WEFT_OP_GEMM_AR ? number * x->gen.world + owner : number;
-    int64_t wide = weft_cut_columns_count(cols.count, x->tile_n, x->grain_n);
-    int64_t inside = weft_cut_count(rows.count, x->tile_m) * wide;
-    unit u = {.batch = tile / inside,
-              .d_rows = weft_cut(rows, x->tile_m, tile % inside / wide),
-              .d_cols = weft_cut_columns(cols, x->tile_n, x->grain_n, tile % inside % wide)};
+    int64_t tile = x->op == WEFT_OP_GEMM_AR ? number * x->gen.world + g->owner : number;
+    int64_t batch = tile / g->inside, left = tile - batch * g->inside, row = left / g->cols.count;
+    unit u = {.batch = batch,
+              .d_rows = weft_cut(g->rows, x->tile_m, row),
+              .d_cols = weft_column_cut(&g->cols, left - row * g->cols.count)};
 
     u.rows = u.d_rows;
     u.cols = u.d_cols;
     if (x->op == WEFT_OP_GEMM_AS)
-        u.d_cols.begin += block.begin;
+        u.d_cols.begin += g->block.begin;
     else if (x->by_rows)
-        u.rows.begin += block.begin;
+        u.rows.begin += g->block.begin;
     else
-        u.cols.begin += block.begin;
+        u.cols.begin += g->block.begin;
     return u;
+}
+
+static unit unit_at(const across *x, int owner, int64_t number)
+{
+    grid g = grid_of(x, owner);
+
+    return unit_on(x, &g, number);
 }
 
 /* The units of earlier owners, about: those with few do not all begin with the same lane. */
@@ -105,7 +122,7 @@ static int64_t turn(void *context, int owner)
     const across *x = context;
 
     if (x->op == WEFT_OP_GEMM_AR)
-        return weft_part(tiles(x, owner), x->gen.world, owner).begin;
+        return weft_part(grid_of(x, owner).tiles, x->gen.world, owner).begin;
     return owner * units(context, owner);
 }
 
@@ -231,10 +248,12 @@ static void hand_on_units(across *x, int owner, int place, int slot)
         next = rank_after(t, t->me);
     bool near = weft_two_level_node(t, owner) == mine, from_far = place == 0 && near && x->two_nodes;
     bool last = place == size - 1, finish = last && near && (t->nodes == 1 || x->two_nodes);
+    int lane = weft_two_level_unit_lane(t, owner, 0);
+    grid g = grid_of(x, owner);
+    int64_t count = units_on(x, &g);
 
-    for (int64_t i = 0; i < units(x, owner); i++) {
-        unit u = unit_at(x, owner, i);
-        int lane = weft_two_level_unit_lane(t, owner, i);
+    for (int64_t i = 0; i < count; i++, lane = lane + 1 < t->lanes ? lane + 1 : 0) {
+        unit u = unit_on(x, &g, i);
         weft_region kept =
             near ? in_slot(x, x->own, t->me, 0, i, &u) : in_slot(x, x->kept, t->me, slot, i, &u);
         weft_wait after = {0};
@@ -293,9 +312,11 @@ static void add_nodes(across *x)
     weft_two_level *t = &x->t;
     weft_builder *b = gen->builder;
     int mine = weft_two_level_node(t, t->me);
+    grid g = grid_of(x, t->me);
+    int64_t count = units_on(x, &g);
 
-    for (int64_t i = 0; i < units(x, t->me); i++) {
-        unit u = unit_at(x, t->me, i);
+    for (int64_t i = 0; i < count; i++) {
+        unit u = unit_on(x, &g, i);
         int lane = weft_two_level_unit_lane(t, t->me, i);
 
         weft_gemm_open(gen, lane, WEFT_TASK_REDUCE, true, false);
@@ -353,9 +374,11 @@ static void sum(across *x)
 static void multiply_own(across *x)
 {
     weft_gemm_gen *gen = &x->gen;
+    grid g = grid_of(x, gen->me);
+    int64_t count = units_on(x, &g);
 
-    for (int64_t i = 0; i < units(x, gen->me); i++) {
-        unit u = unit_at(x, gen->me, i);
+    for (int64_t i = 0; i < count; i++) {
+        unit u = unit_on(x, &g, i);
         int lane = weft_two_level_unit_lane(&x->t, gen->me, i);
 
         weft_gemm_open(gen, lane, WEFT_TASK_GEMM, true, false);
@@ -395,12 +418,14 @@ void weft_generate_two_level_gemm(weft_builder *builder)
                 .tile_n = p->tuning.tile_n,
                 .grain_n = p->tuning.grain_n};
     bool leaves = p->tuning.staged && !builder->domain;
+    grid first;
 
     if (x.op == WEFT_OP_GEMM_AR)
         x.tile_n = weft_stream_k_width(p, p->n, 2 * (int64_t)builder->world);
-    x.most = units(&x, 0);
-    x.slot_rows = weft_cut(grid_rows(&x, 0), x.tile_m, 0).count;
-    x.slot_cols = grid_cols(&x, 0).count;
+    first = grid_of(&x, 0);
+    x.most = units_on(&x, &first);
+    x.slot_rows = weft_cut(first.rows, x.tile_m, 0).count;
+    x.slot_cols = first.cols.span.count;
     if (x.tile_n && weft_widest(x.tile_n, x.grain_n) < x.slot_cols)
         x.slot_cols = weft_widest(x.tile_n, x.grain_n);
     weft_gemm_declare_packed(&x.gen);
