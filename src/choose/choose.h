@@ -42,4 +42,10 @@ bool weft_basis_holds(const weft_basis *basis, const weft_group *group);
 weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem, int world,
                             weft_problem *resolved, weft_origin *origin, weft_error_text *error);
 
+/* The same, and what was simulated for it, for peers to choose by without simulating: they learn it
+ * (weft_choose_learn_few). */
+weft_status weft_choose_and_tell(const weft_basis *basis, const weft_problem *problem, int world,
+                                 weft_problem *resolved, weft_chosen_few *few, weft_origin *origin,
+                                 weft_error_text *error);
+
 #endif

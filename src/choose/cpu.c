@@ -22,7 +22,8 @@ enum {
      * memory, and two places take more than they save. */
     EPILOGUE_K = 256,
     LONG_K = 640,
-    FORESEEN_RANKS = 8, /* at most: simulating takes longer the more ranks there are */
+    /* At most: what takes a second for so many takes half a minute for four times as many. */
+    SIMULATED_RANKS = 256,
 };
 
 /* Measured on shared memory: a slice reduced and stored to everyone in one pass moves the fewest lines, but
@@ -105,49 +106,26 @@ static bool epilogue_is_last(const weft_problem *p, int world, const weft_bindin
            weft_gemm_order(bind, p->m, weft_problem_part_k(p, world, 0).count, p->op == WEFT_OP_GEMM_AR) <= 1;
 }
 
-/* Few rows change with every call of a server, and simulating takes as long as some of them take to multiply:
- * what is chosen for the next power of two serves them all. */
-enum { MOST_ROWS = 256 };
-
-static weft_problem alike(const weft_problem *p)
-{
-    weft_problem like = *p;
-
-    if (p->m > 0 && p->m <= MOST_ROWS)
-        for (like.m = 1; like.m < p->m;)
-            like.m *= 2;
-    return like;
-}
-
+/* Whatever rows a layer is first called with: what is simulated for few of them is, and no later call waits
+ * for it. */
 static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, int world,
-                               const weft_binding *bind, weft_schedule *schedule, weft_origin *origin,
-                               weft_error_text *error)
+                               const weft_binding *bind, weft_chosen_few *few, weft_schedule *schedule,
+                               weft_origin *origin, weft_error_text *error)
 {
     const weft_machine *machine = &basis->machine;
-    weft_problem like = alike(p);
-    weft_status status;
-    bool known;
 
-    *schedule = usual_schedule(p, world);
-    if (epilogue_is_last(p, world, bind)) {
-        *schedule = WEFT_SCHEDULE_UNFUSED;
+    *schedule = WEFT_SCHEDULE_UNFUSED;
+    if (epilogue_is_last(p, world, bind))
         return WEFT_OK;
-    }
-    if (machine->kind != WEFT_MACHINE_CPU || strcmp(machine->name, WEFT_CHOOSE_GENERIC) == 0)
+    *schedule = usual_schedule(p, world);
+    if (machine->kind != WEFT_MACHINE_CPU || strcmp(machine->name, WEFT_CHOOSE_GENERIC) == 0 ||
+        world > SIMULATED_RANKS)
         return WEFT_OK;
     *origin = WEFT_ORIGIN_SIMULATED;
-    known = weft_choose_remembers(machine, &like, world);
-    status = weft_choose_schedule(machine, &like, world, schedule, error);
-    /* The first call of a layer takes long anyway: it chooses for all few rows, so that no later one has to.
-     */
-    for (like.m = 1; status == WEFT_OK && !known && world <= FORESEEN_RANKS && like.m <= MOST_ROWS;
-         like.m *= 2) {
-        weft_error_text ignored;
-        weft_schedule later;
-
-        weft_choose_schedule(machine, &like, world, &later, &ignored);
-    }
-    return status;
+    weft_choose_few(machine, p, world, few);
+    *schedule = weft_choose_is_few(p) ? weft_choose_of_few(few, p->m) : WEFT_SCHEDULE_AUTO;
+    return *schedule == WEFT_SCHEDULE_AUTO ? weft_choose_schedule(machine, p, world, schedule, error)
+                                           : WEFT_OK;
 }
 
 static int workers_of(int cores)
@@ -268,6 +246,15 @@ bool weft_basis_holds(const weft_basis *basis, const weft_group *group)
 weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem, int world,
                             weft_problem *resolved, weft_origin *origin, weft_error_text *error)
 {
+    weft_chosen_few few;
+
+    return weft_choose_and_tell(basis, problem, world, resolved, &few, origin, error);
+}
+
+weft_status weft_choose_and_tell(const weft_basis *basis, const weft_problem *problem, int world,
+                                 weft_problem *resolved, weft_chosen_few *few, weft_origin *origin,
+                                 weft_error_text *error)
+{
     weft_origin by = problem->schedule == WEFT_SCHEDULE_AUTO ? WEFT_ORIGIN_RULE : WEFT_ORIGIN_ASKED;
     int cores = problem->tuning.workers > 0 ? problem->tuning.workers : basis->workers;
     weft_problem p = *problem;
@@ -275,6 +262,7 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
     bool found;
     weft_status status = weft_problem_resolve(problem, world, &p, error);
 
+    few->key = 0;
     if (status != WEFT_OK)
         return status;
     if (basis->tuned && weft_tuned_asks(problem)) {
@@ -298,6 +286,7 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         if (!p.tuning.tile_n)
             p.tuning.tile_n = basis->spread ? chunk_across(&p, world) : weft_plan_chunk(&p, world);
     } else {
+        weft_schedule schedule = WEFT_SCHEDULE_AUTO;
         const weft_binding *bind;
         weft_gemm_steps steps;
 
@@ -309,9 +298,11 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         if (p.schedule == WEFT_SCHEDULE_AUTO && basis->spread)
             p.schedule = choose_across(&p, world, basis->alone);
         else if (p.schedule == WEFT_SCHEDULE_AUTO)
-            status = choose_gemm(basis, &p, world, bind, &p.schedule, &by, error);
+            status = choose_gemm(basis, &p, world, bind, few, &schedule, &by, error);
         if (status != WEFT_OK)
             return status;
+        if (p.schedule == WEFT_SCHEDULE_AUTO)
+            p.schedule = schedule;
         steps = weft_gemm_steps_of(bind);
         weft_plan_tiles(&p, world, &steps);
     }

@@ -29,7 +29,8 @@ enum {
     ROUNDS = 16,                     /* of tasks, at least, where two lanes become one: ends are ragged */
     BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
     LOWERED_BYTES = 16 << 20,        /* that schedules which do not know nodes are tried for, at most */
-    REMEMBERED = 512
+    REMEMBERED = 512,
+    LAYERS = 512 /* whose few rows are remembered */
 };
 
 static bool is_collective(const weft_problem *problem)
@@ -213,9 +214,11 @@ typedef struct remembered {
     weft_schedule schedule;
 } remembered;
 
+/* Few rows apart from the rest, so that many sizes of other calls do not push them out. */
 static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
 static remembered memory[REMEMBERED];
-static unsigned memory_count;
+static weft_chosen_few layers[LAYERS];
+static unsigned memory_count, layer_count;
 
 static bool recall(uint64_t key, weft_schedule *schedule)
 {
@@ -235,6 +238,37 @@ static void remember(uint64_t key, weft_schedule schedule)
 {
     pthread_mutex_lock(&memory_lock);
     memory[memory_count++ % REMEMBERED] = (remembered){key, schedule};
+    pthread_mutex_unlock(&memory_lock);
+}
+
+/* With the lock. */
+static weft_chosen_few *find_layer(uint64_t key)
+{
+    for (unsigned i = 0; i < LAYERS && i < layer_count; i++)
+        if (layers[i].key == key)
+            return &layers[i];
+    return NULL;
+}
+
+static bool recall_layer(uint64_t key, weft_chosen_few *few)
+{
+    const weft_chosen_few *found;
+
+    pthread_mutex_lock(&memory_lock);
+    found = find_layer(key);
+    if (found)
+        *few = *found;
+    pthread_mutex_unlock(&memory_lock);
+    return found;
+}
+
+void weft_choose_learn_few(const weft_chosen_few *few)
+{
+    if (!few->key)
+        return;
+    pthread_mutex_lock(&memory_lock);
+    if (!find_layer(few->key))
+        layers[layer_count++ % LAYERS] = *few;
     pthread_mutex_unlock(&memory_lock);
 }
 
@@ -284,17 +318,9 @@ static uint64_t key_of(const weft_machine *machine, const weft_problem *problem,
     return weft_problem_hash(problem, world) ^ machine->id;
 }
 
-bool weft_choose_remembers(const weft_machine *machine, const weft_problem *problem, int world)
+static weft_status find_fastest(const weft_machine *machine, const weft_problem *problem, int world,
+                                weft_schedule *schedule, weft_error_text *error)
 {
-    weft_schedule known;
-
-    return recall(key_of(machine, problem, world), &known);
-}
-
-weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem *problem, int world,
-                                 weft_schedule *schedule, weft_error_text *error)
-{
-    uint64_t key = key_of(machine, problem, world);
     weft_schedule best = WEFT_SCHEDULE_AUTO;
     const weft_schedule *list;
     weft_schedule only = WEFT_SCHEDULE_AUTO;
@@ -302,8 +328,6 @@ weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem
     weft_error_text why = {0};
     int count, tries = 0;
 
-    if (recall(key, schedule))
-        return WEFT_OK;
     list = weft_schedule_list(problem->op, problem->layout, &count);
     for (int i = 0; i < count; i++) {
         weft_problem candidate = *problem;
@@ -344,9 +368,67 @@ weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem
         return weft_error_set(error, why.status == WEFT_OK ? WEFT_ERR_UNSUPPORTED : why.status,
                               "no schedule of %s can run on %s: %.300s", weft_op_name(problem->op),
                               machine->name, why.text);
-    remember(key, best);
     *schedule = best;
     return WEFT_OK;
+}
+
+weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem *problem, int world,
+                                 weft_schedule *schedule, weft_error_text *error)
+{
+    uint64_t key = key_of(machine, problem, world);
+    weft_status status;
+
+    if (recall(key, schedule))
+        return WEFT_OK;
+    status = find_fastest(machine, problem, world, schedule, error);
+    if (status == WEFT_OK)
+        remember(key, *schedule);
+    return status;
+}
+
+static uint64_t layer_key(const weft_machine *machine, const weft_problem *problem, int world)
+{
+    weft_problem layer = *problem;
+    uint64_t key;
+
+    layer.m = WEFT_CHOOSE_FEW;
+    key = key_of(machine, &layer, world);
+    return key ? key : 1;
+}
+
+bool weft_choose_recall_few(const weft_machine *machine, const weft_problem *problem, int world,
+                            weft_chosen_few *few)
+{
+    return recall_layer(layer_key(machine, problem, world), few);
+}
+
+void weft_choose_few(const weft_machine *machine, const weft_problem *problem, int world,
+                     weft_chosen_few *few)
+{
+    weft_problem like = *problem;
+
+    *few = (weft_chosen_few){.key = layer_key(machine, problem, world)};
+    if (recall_layer(few->key, few))
+        return;
+    like.m = 1;
+    for (int i = 0; i < WEFT_CHOOSE_FEW_CLASSES; i++, like.m *= 2) {
+        weft_schedule schedule;
+        weft_error_text ignored;
+
+        if (find_fastest(machine, &like, world, &schedule, &ignored) != WEFT_OK)
+            schedule = WEFT_SCHEDULE_AUTO;
+        few->schedule[i] = (uint8_t)schedule;
+    }
+    weft_choose_learn_few(few);
+}
+
+weft_schedule weft_choose_of_few(const weft_chosen_few *few, int64_t m)
+{
+    int class = 0;
+
+    while ((int64_t)1 << class < m)
+        class ++;
+    return (weft_schedule)few->schedule[class];
 }
 
 weft_status weft_choose_schedule_of(const weft_machine *machine, weft_problem *problem, int world,

@@ -30,13 +30,40 @@ void weft_choose_tiles_within(const weft_machine *machine, int world, int64_t re
 /*
  * The fastest schedule of a resolved problem whose schedule is AUTO, among those that give the layout asked
  * for, unfused included: each is simulated as weft_sim_run would simulate it alone. Answers are remembered
- * per machine and problem: the third tells whether this one is. The second asks first what `weft tune` kept
- * for the machine, takes it with its tiles, and leaves a problem that names its schedule as it is.
+ * per machine and problem. The second asks first what `weft tune` kept for the machine, takes it with its
+ * tiles, and leaves a problem that names its schedule as it is.
  */
 weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem *problem, int world,
                                  weft_schedule *schedule, weft_error_text *error);
 weft_status weft_choose_schedule_of(const weft_machine *machine, weft_problem *problem, int world,
                                     weft_origin *origin, weft_error_text *error);
-bool weft_choose_remembers(const weft_machine *machine, const weft_problem *problem, int world);
+
+/*
+ * Few rows change with every call of a server, and simulating takes longer than they take to multiply: what
+ * is chosen for the next power of two serves them all, and it is chosen for every power together, which only
+ * the first call of a layer waits for.
+ */
+enum { WEFT_CHOOSE_FEW = 256, WEFT_CHOOSE_FEW_CLASSES = 9 }; /* rows; powers of two up to them */
+
+typedef struct weft_chosen_few {
+    uint64_t key;                              /* of machine, layer and world; 0: nothing */
+    uint8_t schedule[WEFT_CHOOSE_FEW_CLASSES]; /* weft_schedule, for 1, 2, 4, ... rows */
+} weft_chosen_few;
+
+static inline bool weft_choose_is_few(const weft_problem *problem)
+{
+    return problem->m > 0 && problem->m <= WEFT_CHOOSE_FEW;
+}
+
+/* The choices for few rows of a problem, whose own rows do not matter; remembered, beside the others. AUTO
+ * for those that cannot be simulated. The second only where they are remembered: it never simulates. */
+void weft_choose_few(const weft_machine *machine, const weft_problem *problem, int world,
+                     weft_chosen_few *few);
+bool weft_choose_recall_few(const weft_machine *machine, const weft_problem *problem, int world,
+                            weft_chosen_few *few);
+weft_schedule weft_choose_of_few(const weft_chosen_few *few, int64_t m);
+
+/* Remembers what a peer has chosen. */
+void weft_choose_learn_few(const weft_chosen_few *few);
 
 #endif

@@ -5,6 +5,8 @@
 #include "sim/sim.h"
 #include "support/check.h"
 
+#include <string.h>
+
 static weft_machine find(const char *name)
 {
     weft_error_text error = {0};
@@ -87,21 +89,36 @@ static void weighs_the_promise(void)
     }
 }
 
-/* Whatever rows a layer is first called with, what it comes to for few rows is known then. */
-static void foresees_few_rows(void)
+/* Whatever rows a layer is first called with, and however many ranks there are, what it comes to for few rows
+ * is known then, to peers that are told as well; and stays so whatever other rows come. */
+static void foresees_few_rows(int world)
 {
     weft_problem problem = ag_gemm(1000, 1024, 512, WEFT_LAYOUT_GATHER_A), resolved;
     weft_basis basis = {.machine = find("epyc96"), .workers = 4};
+    weft_chosen_few told, few;
     weft_error_text error = {0};
 
     CHECK_INT(weft_core_current(&basis.core, &error), WEFT_OK);
     problem.tuning.workers = basis.workers;
-    for (problem.m = 1; problem.m <= 256; problem.m *= 2)
-        CHECK(!weft_choose_remembers(&basis.machine, &problem, 4));
-    problem.m = 1000;
-    CHECK_INT(weft_choose_cpu(&basis, &problem, 4, &resolved, NULL, &error), WEFT_OK);
-    for (problem.m = 1; problem.m <= 256; problem.m *= 2)
-        CHECK(weft_choose_remembers(&basis.machine, &problem, 4));
+    CHECK(!weft_choose_recall_few(&basis.machine, &problem, world, &few));
+    CHECK_INT(weft_choose_and_tell(&basis, &problem, world, &resolved, &told, NULL, &error), WEFT_OK);
+    for (problem.m = 257; problem.m < 1000 && world == 4; problem.m++)
+        CHECK_INT(weft_choose_cpu(&basis, &problem, world, &resolved, NULL, &error), WEFT_OK);
+    CHECK(weft_choose_recall_few(&basis.machine, &problem, world, &few));
+    CHECK(memcmp(&few, &told, sizeof(few)) == 0);
+    for (problem.m = 1; problem.m <= 256; problem.m *= 2) {
+        weft_schedule fastest = WEFT_SCHEDULE_AUTO;
+
+        CHECK_INT(weft_choose_schedule(&basis.machine, &problem, world, &fastest, &error), WEFT_OK);
+        CHECK_INT(weft_choose_of_few(&few, problem.m), fastest);
+        CHECK_INT(weft_choose_cpu(&basis, &problem, world, &resolved, NULL, &error), WEFT_OK);
+        CHECK_INT(resolved.schedule, fastest);
+    }
+    CHECK_INT(weft_choose_of_few(&few, 33), weft_choose_of_few(&few, 64));
+    told.key++;
+    told.schedule[0] = WEFT_SCHEDULE_DIRECT;
+    weft_choose_learn_few(&told);
+    weft_choose_learn_few(&(weft_chosen_few){0}); /* of a call for which nothing was simulated */
 }
 
 /* Without a calibration: several workers of several ranks add up together, one worker or two ranks as they
@@ -195,7 +212,8 @@ int main(void)
     picks_the_fastest("cpu", ag_gemm(1024, 1024, 1024, WEFT_LAYOUT_GATHER_A));
 
     weighs_the_promise();
-    foresees_few_rows();
+    foresees_few_rows(4);
+    foresees_few_rows(12);
     many_workers_add_up_together();
     reads_b_once_for_few_rows();
     pushes_sums_of_lone_ranks();

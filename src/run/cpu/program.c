@@ -304,13 +304,14 @@ static weft_status find_basis(weft_executor *x)
     return WEFT_OK;
 }
 
-/* Rank 0 decides what the problem left open, for all. The others do so beside it, so that they need not begin
- * when they plan by themselves (weft_choose_cpu remembers). */
+/* Rank 0 decides what the problem left open, for all, and tells what it has simulated for that: where more
+ * ranks than cores simulated too, all of them would wait for the last. */
 static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_problem *resolved)
 {
     weft_session *s = x->session;
     struct {
         weft_problem problem;
+        weft_chosen_few few;
         int32_t status;
         char text[256];
     } decision;
@@ -318,7 +319,9 @@ static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_p
     weft_status status;
 
     memset(&decision, 0, sizeof(decision));
-    decision.status = (int32_t)weft_choose_cpu(x->basis, problem, s->world, &decision.problem, NULL, &error);
+    if (s->rank == 0)
+        decision.status = (int32_t)weft_choose_and_tell(x->basis, problem, s->world, &decision.problem,
+                                                        &decision.few, NULL, &error);
     if (decision.status != WEFT_OK)
         memcpy(decision.text, error.text, sizeof(decision.text) - 1);
     status = weft_group_broadcast(s->group, 0, &decision, sizeof(decision));
@@ -326,6 +329,7 @@ static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_p
         return status;
     if (decision.status != WEFT_OK)
         return weft_error_set(&s->group->error, (weft_status)decision.status, "%s", decision.text);
+    weft_choose_learn_few(&decision.few);
     *resolved = decision.problem;
     return WEFT_OK;
 }
