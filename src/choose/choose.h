@@ -7,6 +7,7 @@
 #define WEFT_CHOOSE_CHOOSE_H
 
 #include "choose/machine.h"
+#include "choose/tuned.h"
 #include "group/group.h"
 #include "gemm/gemm.h"
 #include "plan/plan.h"
@@ -20,10 +21,16 @@ typedef struct weft_basis {
     bool spread;           /* the ranks are on several nodes */
     bool alone;            /* each on one of its own */
     uint64_t nodes;        /* hash of how many each has; 0: one node */
-    bool tuned;            /* there is a file of weft tune, which may change: ranks meet for every plan */
+    /* What weft tune has kept, as it was when this was found: the file may change at any time, and what ranks
+     * decide may not change with it on some only. */
+    weft_tuned_file *tuned;
+    weft_error_text tuned_why; /* status not WEFT_OK: it cannot be read */
+    int own_workers;           /* this rank's; `workers` may be those that another goes by */
 } weft_basis;
 
+/* Until weft_basis_drop. */
 void weft_basis_find(const weft_group *group, weft_basis *basis);
+void weft_basis_drop(weft_basis *basis);
 
 /* That of a group which is not there: so many ranks of this machine that nobody has bound, on these nodes
  * (NULL: one). */
@@ -32,7 +39,8 @@ void weft_basis_assume(int world, const int32_t *domain, weft_basis *basis);
 /* What results of this group's plans are kept by (tuned.h). */
 uint64_t weft_choose_tuned_as(const weft_group *group);
 
-/* What ranks compare; 0: nothing that could be the same. */
+/* What ranks compare, beside their workers, of which they take those of rank 0; 0: nothing that could be the
+ * same. */
 uint64_t weft_basis_hash(const weft_basis *basis);
 
 /* Whether what can change in a process is still what it was. */

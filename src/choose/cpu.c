@@ -1,6 +1,5 @@
 #include "choose/choose.h"
 
-#include "choose/tuned.h"
 #include "core/cores.h"
 #include "core/dtype.h"
 #include "core/hash.h"
@@ -165,11 +164,18 @@ uint64_t weft_choose_tuned_as(const weft_group *group)
 /* What of a basis the process finds without its peers. */
 static void find_here(weft_basis *basis)
 {
-    basis->tuned = weft_tuned_there();
+    basis->tuned_why.status = weft_tuned_open(&basis->tuned, &basis->tuned_why);
+    basis->own_workers = basis->workers;
     basis->core = NULL;
     basis->why.status = weft_core_current(&basis->core, &basis->why);
     if (basis->why.status == WEFT_OK)
         basis->why.status = weft_machine_find(NULL, &basis->machine, &basis->why);
+}
+
+void weft_basis_drop(weft_basis *basis)
+{
+    weft_tuned_close(basis->tuned);
+    basis->tuned = NULL;
 }
 
 /* No two ranks are on one node. */
@@ -220,9 +226,9 @@ void weft_basis_assume(int world, const int32_t *domain, weft_basis *basis)
 
 uint64_t weft_basis_hash(const weft_basis *basis)
 {
-    uint64_t hash;
+    uint64_t hash, tuned = weft_tuned_hash(basis->tuned);
 
-    if (basis->why.status != WEFT_OK || basis->tuned)
+    if (basis->why.status != WEFT_OK || basis->tuned_why.status != WEFT_OK)
         return 0;
     hash = weft_hash(WEFT_HASH_START, basis->core->name, strlen(basis->core->name));
     for (int c = 0; c < WEFT_COMPUTE_COUNT; c++) { /* from caches: tiles and the order of sums follow them */
@@ -230,8 +236,15 @@ uint64_t weft_basis_hash(const weft_basis *basis)
 
         hash = weft_hash(hash, blocks, sizeof(blocks));
     }
-    hash = weft_hash(hash, &basis->machine.id, sizeof(basis->machine.id));
-    return weft_hash(hash, &basis->workers, sizeof(basis->workers));
+    hash = weft_hash(hash, &basis->nodes, sizeof(basis->nodes));
+    if (!basis->spread) /* over nodes, each of which has its own, a rule chooses */
+        hash = weft_hash(hash, &basis->machine.id, sizeof(basis->machine.id));
+    if (tuned) {
+        const uint64_t found[] = {tuned, weft_tuned_this(0, basis->nodes)};
+
+        hash = weft_hash(hash, found, sizeof(found));
+    }
+    return hash;
 }
 
 bool weft_basis_holds(const weft_basis *basis, const weft_group *group)
@@ -239,7 +252,7 @@ bool weft_basis_holds(const weft_basis *basis, const weft_group *group)
     weft_error_text ignored;
     const weft_core *core;
 
-    return workers_here(group) == basis->workers && weft_core_current(&core, &ignored) == WEFT_OK &&
+    return workers_here(group) == basis->own_workers && weft_core_current(&core, &ignored) == WEFT_OK &&
            core == basis->core;
 }
 
@@ -259,17 +272,17 @@ weft_status weft_choose_and_tell(const weft_basis *basis, const weft_problem *pr
     int cores = problem->tuning.workers > 0 ? problem->tuning.workers : basis->workers;
     weft_problem p = *problem;
     weft_tuned tuned;
-    bool found;
     weft_status status = weft_problem_resolve(problem, world, &p, error);
 
     few->key = 0;
     if (status != WEFT_OK)
         return status;
-    if (basis->tuned && weft_tuned_asks(problem)) {
-        status = weft_tuned_find(weft_tuned_this(cores, basis->nodes), &p, world, &tuned, &found, error);
-        if (status != WEFT_OK)
-            return status;
-        if (found) {
+    if (weft_tuned_asks(problem)) {
+        if (basis->tuned_why.status != WEFT_OK) {
+            *error = basis->tuned_why;
+            return error->status;
+        }
+        if (weft_tuned_find_in(basis->tuned, weft_tuned_this(cores, basis->nodes), &p, world, &tuned)) {
             by = WEFT_ORIGIN_TUNED;
             p.schedule = tuned.schedule;
             p.tuning = tuned.tuning;

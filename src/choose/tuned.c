@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,16 +20,22 @@ enum { PATH_BYTES = 1024, LINE_BYTES = 512, MOST_LINES = 65536 };
 typedef struct entry {
     uint64_t machine, problem;
     char version[32];
+    int line;
     weft_tuned tuned;
 } entry;
 
-/* The file as last read; read again when it is another one. */
+struct weft_tuned_file {
+    _Atomic int holders; /* counted up with the lock, down without: a child of fork may never get it */
+    int count;
+    entry *entries; /* of one problem together; of those the first in the file come first */
+    uint64_t hash;
+};
+
+/* The file as last read, and which it was; NULL: there is none. Read again when it is another one. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static entry *entries;
-static int entry_count;
+static weft_tuned_file *last;
 static char read_path[PATH_BYTES];
-static struct timespec read_at;
-static off_t read_bytes;
+static struct stat read_as;
 
 uint64_t weft_tuned_this(int cores, uint64_t nodes)
 {
@@ -112,96 +119,199 @@ static bool read_entry(const char *line, entry *e)
            t->chunk_k >= 0 && t->raster >= 0 && t->crew >= 0 && t->library >= 0 && t->exchange >= 0;
 }
 
-/* The lines of a file that is open; they replace what is known. */
-static weft_status read_lines(FILE *file, const char *path, weft_error_text *error)
+static int compare_entries(const void *left, const void *right)
+{
+    const entry *a = left, *b = right;
+
+    if (a->problem != b->problem)
+        return a->problem < b->problem ? -1 : 1;
+    return (a->line > b->line) - (a->line < b->line);
+}
+
+static bool is_of_this_version(const entry *e)
+{
+    return strcmp(e->version, weft_version()) == 0;
+}
+
+static bool is_for(const entry *e, uint64_t machine)
+{
+    return e->machine == machine && is_of_this_version(e);
+}
+
+static uint64_t hash_entry(uint64_t hash, const entry *e)
+{
+    const weft_tuning *t = &e->tuned.tuning;
+    const uint64_t says[] = {e->machine,           e->problem,           (uint64_t)e->tuned.schedule,
+                             (uint64_t)t->tile_m,  (uint64_t)t->tile_n,  (uint64_t)t->tile_k,
+                             (uint64_t)t->workers, (uint64_t)t->copiers, (uint64_t)t->chunk_k,
+                             (uint64_t)t->raster,  (uint64_t)t->crew,    (uint64_t)t->library,
+                             (uint64_t)t->exchange};
+
+    return weft_hash(hash, says, sizeof(says));
+}
+
+/* In the order in which they are found, whatever order the file has them in. */
+static void put_in_order(weft_tuned_file *read)
+{
+    if (read->count > 0)
+        qsort(read->entries, (size_t)read->count, sizeof(*read->entries), compare_entries);
+    for (int i = 0; i < read->count; i++)
+        if (is_of_this_version(&read->entries[i]))
+            read->hash = hash_entry(read->hash ? read->hash : WEFT_HASH_START, &read->entries[i]);
+}
+
+/* The lines of a file that is open. */
+static weft_status read_lines(FILE *file, const char *path, weft_tuned_file *read, weft_error_text *error)
 {
     char line[LINE_BYTES];
 
-    entry_count = 0;
     for (int at = 1; fgets(line, sizeof(line), file); at++) {
         entry *grown;
 
         if (line[0] == '#' || line[0] == '\n')
             continue;
-        if (entry_count % 64 == 0) {
-            grown = entry_count < MOST_LINES ? realloc(entries, (size_t)(entry_count + 64) * sizeof(*entries))
-                                             : NULL;
+        if (read->count % 64 == 0) {
+            grown = read->count < MOST_LINES
+                        ? realloc(read->entries, (size_t)(read->count + 64) * sizeof(*read->entries))
+                        : NULL;
             if (!grown)
                 return weft_error_set(error, WEFT_ERR_MEMORY, "no memory to read %.300s", path);
-            entries = grown;
+            read->entries = grown;
         }
-        if (!read_entry(line, &entries[entry_count]))
+        if (!read_entry(line, &read->entries[read->count]))
             return weft_error_set(
                 error, WEFT_ERR_ARGUMENT,
                 "%.300s:%d: not a line that weft tune wrote, or not all of it; delete it, or "
                 "the file",
                 path, at);
-        entry_count++;
+        read->entries[read->count++].line = at;
     }
     if (ferror(file)) /* a directory opens, too */
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %.300s, the file of `weft tune`: %s",
                               path, strerror(errno));
+    put_in_order(read);
     return WEFT_OK;
+}
+
+void weft_tuned_close(weft_tuned_file *file)
+{
+    /* Releases what this holder has read, acquires what the others have. */
+    if (!file || atomic_fetch_sub_explicit(&file->holders, 1, memory_order_acq_rel) > 1)
+        return;
+    free(file->entries);
+    free(file);
+}
+
+/* With the lock: what was read last is no longer of use. */
+static void forget_last(void)
+{
+    weft_tuned_close(last);
+    last = NULL;
+    read_path[0] = 0;
+}
+
+static bool is_read(const char *path, const struct stat *now)
+{
+    return strcmp(path, read_path) == 0 && now->st_mtim.tv_sec == read_as.st_mtim.tv_sec &&
+           now->st_mtim.tv_nsec == read_as.st_mtim.tv_nsec && now->st_size == read_as.st_size &&
+           now->st_ino == read_as.st_ino;
 }
 
 /* With the lock. A file that is not there has no entries. */
 static weft_status read_file(const char *path, weft_error_text *error)
 {
-    weft_status status = WEFT_OK;
+    weft_status status;
     struct stat now;
     FILE *file;
 
     if (!*path || stat(path, &now) != 0) {
-        entry_count = 0;
-        read_path[0] = 0;
+        forget_last();
         return WEFT_OK;
     }
-    if (strcmp(path, read_path) == 0 && now.st_mtim.tv_sec == read_at.tv_sec &&
-        now.st_mtim.tv_nsec == read_at.tv_nsec && now.st_size == read_bytes)
+    if (is_read(path, &now))
         return WEFT_OK;
-    read_path[0] = 0;
+    forget_last();
     file = fopen(path, "r");
     if (!file)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %.300s, the file of `weft tune`: %s",
                               path, strerror(errno));
-    status = read_lines(file, path, error);
-    fclose(file);
-    if (status == WEFT_OK) {
-        snprintf(read_path, sizeof(read_path), "%s", path);
-        read_at = now.st_mtim;
-        read_bytes = now.st_size;
+    last = calloc(1, sizeof(*last));
+    if (last) {
+        atomic_init(&last->holders, 1);
+        status = read_lines(file, path, last, error);
+    } else {
+        status = weft_error_set(error, WEFT_ERR_MEMORY, "no memory to read %.300s", path);
     }
-    return status;
+    fclose(file);
+    if (status != WEFT_OK) {
+        forget_last();
+        return status;
+    }
+    snprintf(read_path, sizeof(read_path), "%s", path);
+    read_as = now;
+    return WEFT_OK;
 }
 
-/* Takes the lock, which the caller gives back; the entries are those of the file as it is now. */
-static weft_status open_entries(weft_error_text *error)
+weft_status weft_tuned_open(weft_tuned_file **file, weft_error_text *error)
 {
     char path[PATH_BYTES];
     weft_status status = weft_tuned_path(path, sizeof(path), error);
 
+    *file = NULL;
+    if (status != WEFT_OK)
+        return status;
     pthread_mutex_lock(&lock);
-    return status == WEFT_OK ? read_file(path, error) : status;
+    status = read_file(path, error);
+    if (status == WEFT_OK && last) {
+        atomic_fetch_add_explicit(&last->holders, 1, memory_order_relaxed);
+        *file = last;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
-static bool is_for(const entry *e, uint64_t machine)
+uint64_t weft_tuned_hash(const weft_tuned_file *file)
 {
-    return e->machine == machine && strcmp(e->version, weft_version()) == 0;
+    return file ? file->hash : 0;
+}
+
+/* The first entry of a problem, or where it would be. */
+static int first_of(const weft_tuned_file *file, uint64_t problem)
+{
+    int low = 0, high = file ? file->count : 0;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if (file->entries[middle].problem < problem)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool weft_tuned_find_in(const weft_tuned_file *file, uint64_t machine, const weft_problem *problem, int world,
+                        weft_tuned *tuned)
+{
+    uint64_t key = key_of(problem, world);
+
+    for (int i = first_of(file, key); file && i < file->count && file->entries[i].problem == key; i++)
+        if (is_for(&file->entries[i], machine)) {
+            *tuned = file->entries[i].tuned;
+            return true;
+        }
+    return false;
 }
 
 weft_status weft_tuned_find(uint64_t machine, const weft_problem *problem, int world, weft_tuned *tuned,
                             bool *found, weft_error_text *error)
 {
-    uint64_t key = key_of(problem, world);
-    weft_status status = open_entries(error);
+    weft_tuned_file *file;
+    weft_status status = weft_tuned_open(&file, error);
 
-    *found = false;
-    for (int i = 0; status == WEFT_OK && i < entry_count && !*found; i++)
-        if (entries[i].problem == key && is_for(&entries[i], machine)) {
-            *tuned = entries[i].tuned;
-            *found = true;
-        }
-    pthread_mutex_unlock(&lock);
+    *found = status == WEFT_OK && weft_tuned_find_in(file, machine, problem, world, tuned);
+    weft_tuned_close(file);
     return status;
 }
 
@@ -210,39 +320,41 @@ bool weft_tuned_elsewhere(uint64_t machine, const weft_problem *problem, int wor
     uint64_t key = key_of(problem, world);
     bool here = false, elsewhere = false;
     weft_error_text ignored;
-    weft_status status = open_entries(&ignored);
+    weft_tuned_file *file;
 
-    for (int i = 0; status == WEFT_OK && i < entry_count; i++)
-        if (entries[i].problem == key) {
-            here |= is_for(&entries[i], machine);
-            elsewhere |= !is_for(&entries[i], machine);
-        }
-    pthread_mutex_unlock(&lock);
+    weft_tuned_open(&file, &ignored);
+    for (int i = first_of(file, key); file && i < file->count && file->entries[i].problem == key; i++) {
+        here |= is_for(&file->entries[i], machine);
+        elsewhere |= !is_for(&file->entries[i], machine);
+    }
+    weft_tuned_close(file);
     return elsewhere && !here;
 }
 
 weft_status weft_tuned_count(int cores, int *lines, int *here, weft_error_text *error)
 {
-    weft_status status = open_entries(error);
+    weft_tuned_file *file;
+    weft_status status = weft_tuned_open(&file, error);
 
     *lines = *here = 0;
-    for (int i = 0; status == WEFT_OK && i < entry_count; i++) {
+    for (int i = 0; file && i < file->count; i++) {
         bool found = false;
 
         for (int c = 1; c <= cores && !found; c++)
-            found = is_for(&entries[i], weft_tuned_this(c, 0));
+            found = is_for(&file->entries[i], weft_tuned_this(c, 0));
         *here += found;
         ++*lines;
     }
-    pthread_mutex_unlock(&lock);
+    weft_tuned_close(file);
     return status;
 }
 
 weft_status weft_tuned_readable(weft_error_text *error)
 {
-    weft_status status = open_entries(error);
+    weft_tuned_file *file;
+    weft_status status = weft_tuned_open(&file, error);
 
-    pthread_mutex_unlock(&lock);
+    weft_tuned_close(file);
     return status;
 }
 

@@ -32,8 +32,19 @@ weft_status weft_tuned_path(char *path, size_t bytes, weft_error_text *error);
 /* Whether there is one, or nobody can say. */
 bool weft_tuned_there(void);
 
-/* What was found for a resolved problem whose schedule is AUTO and whose tuning is open; *found says whether.
- */
+/* What the file says as it is now, NULL where there is none; it stays as it is, whatever becomes of the file,
+ * until it is closed. */
+typedef struct weft_tuned_file weft_tuned_file;
+weft_status weft_tuned_open(weft_tuned_file **file, weft_error_text *error);
+void weft_tuned_close(weft_tuned_file *file);
+
+/* Of all that this version finds in it, equal where the same is found; 0: nothing. */
+uint64_t weft_tuned_hash(const weft_tuned_file *file);
+
+/* What was found for a resolved problem whose schedule is AUTO and whose tuning is open; false, or *found:
+ * nothing. The second looks in the file as it is now. */
+bool weft_tuned_find_in(const weft_tuned_file *file, uint64_t machine, const weft_problem *problem, int world,
+                        weft_tuned *tuned);
 weft_status weft_tuned_find(uint64_t machine, const weft_problem *problem, int world, weft_tuned *tuned,
                             bool *found, weft_error_text *error);
 

@@ -5,7 +5,11 @@
 #include "sim/sim.h"
 #include "support/check.h"
 
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define TUNED "test_choose_machine.tuned"
 
 static weft_machine find(const char *name)
 {
@@ -121,6 +125,54 @@ static void foresees_few_rows(int world)
     weft_choose_learn_few(&(weft_chosen_few){0}); /* of a call for which nothing was simulated */
 }
 
+/* What ranks compare: the file of weft tune is in it by what this version finds there, in whatever order;
+ * over nodes the description of the machine, of which each has its own, is not. */
+static void compares_what_decides(void)
+{
+    weft_problem one = ag_gemm(64, 1024, 512, WEFT_LAYOUT_GATHER_A), other = one;
+    weft_tuned first = {.schedule = WEFT_SCHEDULE_DIRECT}, second = {.schedule = WEFT_SCHEDULE_UNFUSED};
+    weft_basis basis, again;
+    weft_error_text error = {0};
+    uint64_t none, both;
+
+    unlink(TUNED);
+    setenv("WEFT_TUNE", TUNED, 1);
+    weft_basis_assume(4, NULL, &basis);
+    none = weft_basis_hash(&basis);
+    CHECK(none != 0);
+    other.m = 65;
+    one.schedule = other.schedule = WEFT_SCHEDULE_AUTO;
+    CHECK_INT(weft_tuned_keep(1, &one, 4, &first, "one", &error), WEFT_OK);
+    CHECK_INT(weft_tuned_keep(1, &other, 4, &second, "other", &error), WEFT_OK);
+    CHECK(weft_basis_hash(&basis) == none); /* found before */
+    weft_basis_drop(&basis);
+    weft_basis_assume(4, NULL, &basis);
+    both = weft_basis_hash(&basis);
+    CHECK(both != none && both != 0);
+    unlink(TUNED);
+    CHECK_INT(weft_tuned_keep(1, &other, 4, &second, "other", &error), WEFT_OK);
+    CHECK_INT(weft_tuned_keep(1, &one, 4, &first, "one", &error), WEFT_OK);
+    weft_basis_assume(4, NULL, &again);
+    CHECK(weft_basis_hash(&again) == both);
+    weft_basis_drop(&again);
+    CHECK_INT(weft_tuned_keep(1, &one, 4, &second, "one", &error), WEFT_OK);
+    weft_basis_assume(4, NULL, &again);
+    CHECK(weft_basis_hash(&again) != both && weft_basis_hash(&again) != none);
+    again.machine.id++;
+    CHECK(weft_basis_hash(&again) != 0);
+    both = weft_basis_hash(&again);
+    again.machine.id--;
+    CHECK(weft_basis_hash(&again) != both);
+    again.spread = true;
+    both = weft_basis_hash(&again);
+    again.machine.id++;
+    CHECK(weft_basis_hash(&again) == both);
+    weft_basis_drop(&again);
+    weft_basis_drop(&basis);
+    unlink(TUNED);
+    setenv("WEFT_TUNE", "off", 1);
+}
+
 /* Without a calibration: several workers of several ranks add up together, one worker or two ranks as they
  * go.
  */
@@ -195,6 +247,7 @@ static void pushes_sums_of_lone_ranks(void)
         weft_basis_assume(cases[i].world, cases[i].domain, &basis);
         CHECK_INT(weft_choose_cpu(&basis, &problem, cases[i].world, &resolved, NULL, &error), WEFT_OK);
         CHECK_INT(resolved.schedule, cases[i].pushed ? WEFT_SCHEDULE_PUSH : WEFT_SCHEDULE_TWO_LEVEL);
+        weft_basis_drop(&basis);
     }
 }
 
@@ -214,6 +267,7 @@ int main(void)
     weighs_the_promise();
     foresees_few_rows(4);
     foresees_few_rows(12);
+    compares_what_decides();
     many_workers_add_up_together();
     reads_b_once_for_few_rows();
     pushes_sums_of_lone_ranks();

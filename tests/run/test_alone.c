@@ -3,63 +3,15 @@
  * planned by each rank alone. They meet again only where it needs more memory than there is, and those who
  * ask for different things are still told.
  */
-#include "run/tp_case.h"
+#include "run/alone_cases.h"
 
-#include "run/session.h"
+#include "choose/choose.h"
+#include "run/program.h"
 #include "support/ranks.h"
 
-enum { SYMMETRIC_BYTES = 4 << 20, MOST = 200 };
+#include <unistd.h>
 
-typedef weft_status (*product)(weft_group *group, const weft_problem *problem, const weft_operands *operands);
-
-static const product products[] = {weft_ag_gemm, weft_gemm_rs, weft_gemm_ar, weft_gemm_as};
-
-/* Runs a product of m rows and checks it, unless it is a large one. */
-static weft_status multiply(weft_group *group, char *symmetric, weft_op op, int64_t m)
-{
-    tp_case t = {.integers = true, .symmetric = m % 3 ? 31 : 0, .seed = (uint64_t)m};
-    tp_instance s[TP_OPERANDS];
-    weft_operands operands;
-    weft_status status;
-
-    weft_problem_init(&t.problem, op);
-    t.problem.d_dtype = WEFT_F32;
-    t.problem.m = m;
-    t.problem.n = 48;
-    t.problem.k = 40;
-    t.problem.layout = op == WEFT_OP_AG_GEMM   ? WEFT_LAYOUT_GATHER_A
-                       : op == WEFT_OP_GEMM_RS ? WEFT_LAYOUT_SCATTER_ROWS
-                                               : WEFT_LAYOUT_DEFAULT;
-    tp_place(&t, weft_size(group), weft_rank(group), symmetric, s);
-    for (int which = 0; which < TP_OPERANDS; which++)
-        tp_fill(&t, which, &s[which]);
-    operands = tp_operands(s);
-    status = products[op](group, &t.problem, &operands);
-    if (status == WEFT_OK && m <= MOST)
-        CHECK_INT(tp_wrong(&t, weft_size(group), &s[TP_D]), 0);
-    tp_release(s);
-    return status;
-}
-
-static void new_sizes(weft_group *group, void *argument)
-{
-    void *symmetric = NULL;
-
-    (void)argument;
-    CHECK_INT(weft_alloc(group, SYMMETRIC_BYTES, 0, &symmetric), WEFT_OK);
-    for (weft_op op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++)
-        CHECK_INT(multiply(group, symmetric, op, MOST), WEFT_OK);
-    for (int64_t m = 1; m < MOST; m += m < 10 ? 1 : 17) {
-        for (weft_op op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++) {
-            uint64_t syncs = group->sync, calls = group->session->sequence;
-
-            CHECK_INT(multiply(group, symmetric, op, m), WEFT_OK);
-            CHECK_INT(group->sync, syncs);
-            CHECK_INT(group->session->sequence, calls + 1); /* the run's own ENTER */
-        }
-    }
-    weft_free(group, symmetric);
-}
+#define TUNED "test_run_alone.tuned"
 
 static void new_counts(weft_group *group, void *argument)
 {
@@ -121,14 +73,79 @@ static void different_sizes(weft_group *group, void *argument)
     weft_free(group, symmetric);
 }
 
+/* Keeps a schedule for m rows, as `weft tune` would; everyone waits for it. */
+static void tune(weft_group *group, int64_t m, weft_schedule schedule)
+{
+    weft_error_text error = {0};
+    weft_problem problem;
+    weft_tuned tuned = {.schedule = schedule};
+
+    weft_problem_init(&problem, WEFT_OP_GEMM_AR);
+    problem.d_dtype = WEFT_F32;
+    problem.m = m;
+    problem.n = 48;
+    problem.k = 40;
+    CHECK_INT(weft_problem_resolve(&problem, weft_size(group), &problem, &error), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    if (weft_rank(group) == 0)
+        CHECK_INT(
+            weft_tuned_keep(weft_choose_tuned_as(group), &problem, weft_size(group), &tuned, "test", &error),
+            WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+}
+
+/* By which schedule a gemm_ar of m rows is run; whether the ranks met for it. */
+static weft_schedule schedule_of(weft_group *group, int64_t m, bool *met)
+{
+    uint64_t syncs = group->sync;
+
+    CHECK_INT(multiply(group, NULL, WEFT_OP_GEMM_AR, m), WEFT_OK);
+    *met = group->sync != syncs;
+    return group->session->cached->part.problem.schedule;
+}
+
+/* A file of weft tune is a reason to meet as little as none: all go by what it said when they met last. */
+static void tuned_sizes(weft_group *group, void *argument)
+{
+    weft_plan *plan = NULL;
+    weft_problem problem;
+    bool met;
+
+    (void)argument;
+    tune(group, 5, WEFT_SCHEDULE_ONE_SHOT);
+    tune(group, 6, WEFT_SCHEDULE_TWO_SHOT);
+    schedule_of(group, MOST, &met);
+    CHECK_INT(schedule_of(group, 5, &met), WEFT_SCHEDULE_ONE_SHOT);
+    CHECK(!met);
+    tune(group, 6, WEFT_SCHEDULE_ONE_SHOT);
+    tune(group, 7, WEFT_SCHEDULE_TWO_SHOT);
+    CHECK_INT(schedule_of(group, 6, &met), WEFT_SCHEDULE_TWO_SHOT);
+    CHECK(!met);
+    weft_problem_init(&problem, WEFT_OP_GEMM_AR);
+    problem.m = problem.n = problem.k = 8;
+    CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_OK);
+    weft_plan_destroy(plan);
+    CHECK_INT(schedule_of(group, 7, &met), WEFT_SCHEDULE_TWO_SHOT);
+    CHECK(!met);
+    new_sizes(group, NULL);
+    late_rank(group, NULL);
+}
+
 int main(void)
 {
     setenv("WEFT_TUNE", "off", 1);
     for (int world = 2; world <= 3; world++) {
         ranks_run(world, new_sizes, NULL);
+        ranks_run(world, late_rank, NULL);
         ranks_run(world, new_counts, NULL);
         ranks_run(world, rising_sizes, NULL);
         ranks_run(world, different_sizes, NULL);
     }
+    for (int world = 2; world <= 3; world++) {
+        unlink(TUNED);
+        setenv("WEFT_TUNE", TUNED, 1);
+        ranks_run(world, tuned_sizes, NULL);
+    }
+    unlink(TUNED);
     return check_report("test_run_alone");
 }

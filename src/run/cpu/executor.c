@@ -1,5 +1,6 @@
 #include "run/cpu/executor.h"
 
+#include "choose/choose.h"
 #include "core/round.h"
 #include "core/topo.h"
 #include "symm/symm.h"
@@ -28,6 +29,8 @@ static void executor_free(weft_executor *x)
         return;
     if (!x->group || !x->group->world->foreign) /* a child of fork has no such threads */
         weft_pool_destroy(x->pool);
+    if (x->basis)
+        weft_basis_drop(x->basis);
     free(x->basis);
     free(x->base);
     free(x->private_memory);

@@ -250,6 +250,7 @@ typedef struct outcome {
     uint32_t touched, landed;
     uint64_t bytes;  /* of the part */
     uint64_t basis;  /* hash of what it chooses by; 0: none */
+    int32_t workers; /* of its basis */
     char kernel[40]; /* whose order it would leave sums in; "" when in rows */
     char text[256];
 } outcome;
@@ -268,8 +269,10 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
                    .bytes = weft_program_bytes(plan)};
     weft_status status;
 
-    if (x->basis)
+    if (x->basis) {
         out.basis = weft_basis_hash(x->basis);
+        out.workers = x->basis->workers;
+    }
     x->alike = out.basis != 0;
     x->alike_failures = x->session->failures;
     if (mine != WEFT_OK)
@@ -290,13 +293,17 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
             status = weft_error_set(&group->error, (weft_status)theirs->status, "%.255s", theirs->text);
     }
     x->alike = x->alike && status == WEFT_OK; /* else not all have been looked at */
+    if (x->alike)
+        x->basis->workers = ((const outcome *)weft_group_board(group, 0))->workers;
     return status;
 }
 
 /* Looks anew for what this rank would choose by. */
 static weft_status find_basis(weft_executor *x)
 {
-    if (!x->basis)
+    if (x->basis)
+        weft_basis_drop(x->basis);
+    else
         x->basis = calloc(1, sizeof(*x->basis));
     if (!x->basis)
         return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
@@ -384,8 +391,8 @@ bool weft_cpu_plan_alone(weft_plan *plan, weft_status *status)
     weft_problem resolved;
     weft_program *program;
 
-    if (!x || !x->alike || x->alike_failures != x->session->failures || x->basis->spread ||
-        !is_whole(&plan->asked) || !weft_basis_holds(x->basis, x->group) ||
+    if (!x || !x->alike || x->alike_failures != x->session->failures || x->basis->spread || !is_whole(&plan->asked) ||
+        !weft_basis_holds(x->basis, x->group) ||
         weft_choose_cpu(x->basis, &plan->asked, x->world, &resolved, NULL, &x->group->error) != WEFT_OK)
         return false; /* also what all ranks refuse: they say so together */
     *status = new_program(plan);

@@ -131,6 +131,7 @@ static weft_status complete_here(weft_problem *problem, int world, weft_error_te
     if (status == WEFT_OK)
         say_origin(&asked, problem, world, origin, basis.machine.name,
                    weft_tuned_this(asked.tuning.workers ? asked.tuning.workers : basis.workers, basis.nodes));
+    weft_basis_drop(&basis);
     return status;
 }
 
