@@ -2,6 +2,7 @@
 #include "plan/generate.h"
 #include "plan/lower.h"
 #include "plan/two_level.h"
+#include "plan/user_operands.h"
 
 #include <stdlib.h>
 
@@ -64,6 +65,28 @@ bool weft_plan_can_be_staged(const weft_problem *problem, const int32_t *domain,
     if (!weft_problem_can_be_staged(problem))
         return false;
     return !domain || (weft_two_level_count(domain, world) < world && stages_over(problem));
+}
+
+static bool knows_domains(const weft_problem *resolved)
+{
+    return resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL ||
+           (resolved->op >= WEFT_OP_ALL_REDUCE && resolved->tuning.staged);
+}
+
+/* Nothing crosses to an address: what a message brings, its receiver finds the place for. */
+uint32_t weft_plan_touched(const weft_problem *problem, const int32_t *domain, int world)
+{
+    weft_problem made = *problem;
+
+    if (!domain)
+        return weft_user_operands_touched(problem);
+    if (weft_two_level_count(domain, world) == world)
+        return 0;
+    if (!stages_over(&made))
+        made.tuning.staged = 0;
+    if (!knows_domains(&made))
+        made.tuning.sums_stay = 0;
+    return weft_user_operands_touched(&made);
 }
 
 /* Of a resolved problem, as if all memory were one; over domains only schedules that know them. */
@@ -146,12 +169,6 @@ static weft_status make_lowered(const weft_problem *resolved, const int32_t *dom
         weft_plan_part_free(&flat[rank]);
     free(flat);
     return status;
-}
-
-static bool knows_domains(const weft_problem *resolved)
-{
-    return resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL ||
-           (resolved->op >= WEFT_OP_ALL_REDUCE && resolved->tuning.staged);
 }
 
 static weft_status make_over(const weft_problem *problem, const int32_t *domain, int world, int only,

@@ -324,6 +324,10 @@ bool weft_problem_can_be_staged(const weft_problem *problem);
  * nothing to stage. */
 bool weft_plan_can_be_staged(const weft_problem *problem, const int32_t *domain, int world);
 
+/* The roles that some rank touches on a peer by address, as bits, in the plan of a resolved problem over
+ * these domains (NULL: one): so each rank knows without asking which of its operands its peers must reach. */
+uint32_t weft_plan_touched(const weft_problem *problem, const int32_t *domain, int world);
+
 /* The epilogue does nothing but round to D, and that to the type of A and B (fp8: bfloat16). */
 bool weft_problem_only_rounds(const weft_problem *problem);
 

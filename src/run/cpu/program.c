@@ -2,7 +2,6 @@
 
 #include "core/dtype.h"
 #include "core/round.h"
-#include "plan/user_operands.h"
 #include "choose/choose.h"
 #include "run/given.h"
 #include "run/cpu/reduce.h"
@@ -391,7 +390,7 @@ bool weft_cpu_plan_alone(weft_plan *plan, weft_status *status)
     weft_problem resolved;
     weft_program *program;
 
-    if (!x || !x->alike || x->alike_failures != x->session->failures || x->basis->spread || !is_whole(&plan->asked) ||
+    if (!x || !x->alike || x->alike_failures != x->session->failures || !is_whole(&plan->asked) ||
         !weft_basis_holds(x->basis, x->group) ||
         weft_choose_cpu(x->basis, &plan->asked, x->world, &resolved, NULL, &x->group->error) != WEFT_OK)
         return false; /* also what all ranks refuse: they say so together */
@@ -401,7 +400,9 @@ bool weft_cpu_plan_alone(weft_plan *plan, weft_status *status)
     if (*status != WEFT_OK)
         return false;
     program = weft_program_of(plan);
-    plan->touched |= weft_user_operands_touched(&resolved);
+    plan->touched |= weft_plan_touched(&resolved, plan->part.domain, x->world);
+    if (plan->part.domain) /* results may come by message */
+        plan->landed |= 1u << (resolved.op < WEFT_OP_ALL_REDUCE ? WEFT_ROLE_D : WEFT_ROLE_RECV);
     plan->bytes = weft_program_bytes(plan);
     return scratch_of(program) <= x->scratch_bytes && signals_of(plan) <= x->signal_count;
 }
