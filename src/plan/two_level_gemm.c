@@ -20,6 +20,16 @@
 #include "plan/stream_k.h"
 #include "plan/two_level.h"
 
+#include <stdlib.h>
+
+/* What an owner's units are cut from. Found once for all of them: plans for new sizes are made beside runs.
+ */
+typedef struct grid {
+    weft_span block, rows;
+    weft_column_cuts cols;
+    int64_t inside, tiles, units; /* of a batch; of all: of a gemm_ar its owners take them in turn */
+} grid;
+
 typedef struct across {
     weft_gemm_gen gen;
     weft_two_level t;
@@ -27,6 +37,7 @@ typedef struct across {
     bool by_rows;   /* a block is some of the rows */
     bool two_nodes; /* products start from the sums of the other; else they are added up in the end */
     int64_t tile_m, tile_n, grain_n;
+    grid *grids;                  /* [owner] */
     int64_t most;                 /* units of an owner */
     int64_t slot_rows, slot_cols; /* of a unit kept somewhere */
     uint32_t partial, own, kept,
@@ -53,46 +64,32 @@ static weft_span block_of(const across *x, int owner)
                       : weft_problem_part_n(p, x->gen.world, owner);
 }
 
-/* What an owner's units are cut from: made once for many of them, since plans for new sizes are made beside
- * runs. */
-typedef struct grid {
-    int owner;
-    weft_span block, rows;
-    weft_column_cuts cols;
-    int64_t inside, tiles; /* of a batch; of all: of a gemm_ar its owners take them in turn */
-} grid;
-
 static grid grid_of(const across *x, int owner)
 {
     const weft_problem *p = x->gen.problem;
     weft_span block = block_of(x, owner);
-    grid g = {.owner = owner,
-              .block = block,
+    grid g = {.block = block,
               .rows = weft_whole(x->by_rows ? block.count : p->m),
               .cols =
                   weft_column_cuts_of(weft_whole(x->by_rows ? p->n : block.count), x->tile_n, x->grain_n)};
 
     g.inside = weft_cut_count(g.rows.count, x->tile_m) * g.cols.count;
     g.tiles = p->l * g.inside;
+    g.units = x->op == WEFT_OP_GEMM_AR ? weft_part(g.tiles, x->gen.world, owner).count : g.tiles;
     return g;
-}
-
-static int64_t units_on(const across *x, const grid *g)
-{
-    return x->op == WEFT_OP_GEMM_AR ? weft_part(g->tiles, x->gen.world, g->owner).count : g->tiles;
 }
 
 static int64_t units(void *context, int owner)
 {
     const across *x = context;
-    grid g = grid_of(x, owner);
 
-    return units_on(x, &g);
+    return x->grids[owner].units;
 }
 
-static unit unit_on(const across *x, const grid *g, int64_t number)
+static unit unit_at(const across *x, int owner, int64_t number)
 {
-    int64_t tile = x->op == WEFT_OP_GEMM_AR ? number * x->gen.world + g->owner : number;
+    const grid *g = &x->grids[owner];
+    int64_t tile = x->op == WEFT_OP_GEMM_AR ? number * x->gen.world + owner : number;
     int64_t batch = tile / g->inside, left = tile - batch * g->inside, row = left / g->cols.count;
     unit u = {.batch = batch,
               .d_rows = weft_cut(g->rows, x->tile_m, row),
@@ -109,20 +106,13 @@ static unit unit_on(const across *x, const grid *g, int64_t number)
     return u;
 }
 
-static unit unit_at(const across *x, int owner, int64_t number)
-{
-    grid g = grid_of(x, owner);
-
-    return unit_on(x, &g, number);
-}
-
 /* The units of earlier owners, about: those with few do not all begin with the same lane. */
 static int64_t turn(void *context, int owner)
 {
     const across *x = context;
 
     if (x->op == WEFT_OP_GEMM_AR)
-        return weft_part(grid_of(x, owner).tiles, x->gen.world, owner).begin;
+        return weft_part(x->grids[owner].tiles, x->gen.world, owner).begin;
     return owner * units(context, owner);
 }
 
@@ -249,11 +239,10 @@ static void hand_on_units(across *x, int owner, int place, int slot)
     bool near = weft_two_level_node(t, owner) == mine, from_far = place == 0 && near && x->two_nodes;
     bool last = place == size - 1, finish = last && near && (t->nodes == 1 || x->two_nodes);
     int lane = weft_two_level_unit_lane(t, owner, 0);
-    grid g = grid_of(x, owner);
-    int64_t count = units_on(x, &g);
+    int64_t count = units(x, owner);
 
     for (int64_t i = 0; i < count; i++, lane = lane + 1 < t->lanes ? lane + 1 : 0) {
-        unit u = unit_on(x, &g, i);
+        unit u = unit_at(x, owner, i);
         weft_region kept =
             near ? in_slot(x, x->own, t->me, 0, i, &u) : in_slot(x, x->kept, t->me, slot, i, &u);
         weft_wait after = {0};
@@ -312,11 +301,10 @@ static void add_nodes(across *x)
     weft_two_level *t = &x->t;
     weft_builder *b = gen->builder;
     int mine = weft_two_level_node(t, t->me);
-    grid g = grid_of(x, t->me);
-    int64_t count = units_on(x, &g);
+    int64_t count = units(x, t->me);
 
     for (int64_t i = 0; i < count; i++) {
-        unit u = unit_on(x, &g, i);
+        unit u = unit_at(x, t->me, i);
         int lane = weft_two_level_unit_lane(t, t->me, i);
 
         weft_gemm_open(gen, lane, WEFT_TASK_REDUCE, true, false);
@@ -374,11 +362,10 @@ static void sum(across *x)
 static void multiply_own(across *x)
 {
     weft_gemm_gen *gen = &x->gen;
-    grid g = grid_of(x, gen->me);
-    int64_t count = units_on(x, &g);
+    int64_t count = units(x, gen->me);
 
     for (int64_t i = 0; i < count; i++) {
-        unit u = unit_on(x, &g, i);
+        unit u = unit_at(x, gen->me, i);
         int lane = weft_two_level_unit_lane(&x->t, gen->me, i);
 
         weft_gemm_open(gen, lane, WEFT_TASK_GEMM, true, false);
@@ -418,14 +405,19 @@ void weft_generate_two_level_gemm(weft_builder *builder)
                 .tile_n = p->tuning.tile_n,
                 .grain_n = p->tuning.grain_n};
     bool leaves = p->tuning.staged && !builder->domain;
-    grid first;
 
     if (x.op == WEFT_OP_GEMM_AR)
         x.tile_n = weft_stream_k_width(p, p->n, 2 * (int64_t)builder->world);
-    first = grid_of(&x, 0);
-    x.most = units_on(&x, &first);
-    x.slot_rows = weft_cut(first.rows, x.tile_m, 0).count;
-    x.slot_cols = first.cols.span.count;
+    x.grids = malloc((size_t)builder->world * sizeof(*x.grids));
+    if (!x.grids) {
+        builder->failed = true;
+        return;
+    }
+    for (int owner = 0; owner < builder->world; owner++)
+        x.grids[owner] = grid_of(&x, owner);
+    x.most = units(&x, 0);
+    x.slot_rows = weft_cut(x.grids[0].rows, x.tile_m, 0).count;
+    x.slot_cols = x.grids[0].cols.span.count;
     if (x.tile_n && weft_widest(x.tile_n, x.grain_n) < x.slot_cols)
         x.slot_cols = weft_widest(x.tile_n, x.grain_n);
     weft_gemm_declare_packed(&x.gen);
@@ -464,4 +456,5 @@ void weft_generate_two_level_gemm(weft_builder *builder)
             weft_two_level_spread(&x.t);
     }
     weft_two_level_end(&x.t);
+    free(x.grids);
 }
