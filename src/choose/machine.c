@@ -88,7 +88,9 @@ static void tune_two_level(const weft_machine *machine, int world, weft_problem 
     int64_t unit = p->op == WEFT_OP_ALL_REDUCE  ? p->count / world
                    : p->op == WEFT_OP_BROADCAST ? p->count / ranks
                                                 : p->count;
-    int64_t chunks = p->op == WEFT_OP_BROADCAST ? weft_max(32, nodes) : weft_max(1, 64 / nodes);
+    /* By multimem, whose sums and results pass the same port in turn, twice as many. */
+    int64_t cut = p->schedule == WEFT_SCHEDULE_MULTIMEM ? 128 : 64;
+    int64_t chunks = p->op == WEFT_OP_BROADCAST ? weft_max(32, nodes) : weft_max(1, cut / nodes);
 
     if (!p->tuning.workers)
         p->tuning.workers = p->op == WEFT_OP_REDUCE_SCATTER ? SUM_LANES : TWO_LEVEL_LANES;
@@ -101,7 +103,8 @@ static void tune_gpu_collective(const weft_machine *machine, int world, weft_pro
     bool whole = p->schedule == WEFT_SCHEDULE_ONE_SHOT || p->op == WEFT_OP_BROADCAST;
     int64_t smallest, even;
 
-    if (p->schedule == WEFT_SCHEDULE_TWO_LEVEL) {
+    if (p->schedule == WEFT_SCHEDULE_TWO_LEVEL ||
+        (p->schedule == WEFT_SCHEDULE_MULTIMEM && several_nodes(machine, world))) {
         tune_two_level(machine, world, p);
         return;
     }
@@ -299,9 +302,11 @@ static bool moves_much(const weft_problem *p, int world)
 static bool worth_trying(const weft_machine *machine, weft_problem *candidate, int world,
                          weft_error_text *why)
 {
-    bool knows = candidate->schedule == WEFT_SCHEDULE_TWO_LEVEL, several = several_nodes(machine, world);
+    bool several = several_nodes(machine, world), levels = candidate->schedule == WEFT_SCHEDULE_TWO_LEVEL;
+    bool knows =
+        levels || (machine->kind == WEFT_MACHINE_GPU && candidate->schedule == WEFT_SCHEDULE_MULTIMEM);
 
-    if (knows && !several && (candidate->op == WEFT_OP_GEMM_RS || candidate->op == WEFT_OP_AG_GEMM))
+    if (levels && !several && (candidate->op == WEFT_OP_GEMM_RS || candidate->op == WEFT_OP_AG_GEMM))
         return false;
     if (!knows && several && moves_much(candidate, world))
         return false;

@@ -67,9 +67,10 @@ bool weft_plan_can_be_staged(const weft_problem *problem, const int32_t *domain,
     return !domain || (weft_two_level_count(domain, world) < world && stages_over(problem));
 }
 
-static bool knows_domains(const weft_problem *resolved)
+static bool knows_domains(const weft_problem *resolved, const int32_t *domain, int world)
 {
     return resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL ||
+           weft_two_level_takes_multimem(resolved, domain, world) ||
            (resolved->op >= WEFT_OP_ALL_REDUCE && resolved->tuning.staged);
 }
 
@@ -84,7 +85,7 @@ uint32_t weft_plan_touched(const weft_problem *problem, const int32_t *domain, i
         return 0;
     if (!stages_over(&made))
         made.tuning.staged = 0;
-    if (!knows_domains(&made))
+    if (!knows_domains(&made, domain, world))
         made.tuning.sums_stay = 0;
     return weft_user_operands_touched(&made);
 }
@@ -99,7 +100,9 @@ static weft_status make_part(const weft_problem *resolved, const int32_t *domain
     if (two_level && loses_blocks(resolved))
         return no_blocks(error);
     builder = weft_builder_begin(resolved, domain, world, rank);
-    if (resolved->op >= WEFT_OP_ALL_REDUCE && (resolved->tuning.staged ? domain != NULL : two_level))
+    if (resolved->op >= WEFT_OP_ALL_REDUCE &&
+        (resolved->tuning.staged ? domain != NULL
+                                 : two_level || weft_two_level_takes_multimem(resolved, domain, world)))
         weft_generate_two_level(&builder);
     else if (resolved->tuning.staged && resolved->op >= WEFT_OP_ALL_REDUCE)
         weft_generate_staged_collective(&builder);
@@ -191,7 +194,7 @@ static weft_status make_over(const weft_problem *problem, const int32_t *domain,
         resolved.tuning.staged = 0;
     if (domains > 1 && loses_blocks(&resolved))
         status = no_blocks(error);
-    else if (domains > 1 && !knows_domains(&resolved))
+    else if (domains > 1 && !knows_domains(&resolved, numbered, world))
         status = make_lowered(&resolved, numbered, world, only, parts, error);
     else
         for (int rank = only < 0 ? 0 : only; rank < (only < 0 ? world : only + 1) && !status; rank++)

@@ -75,6 +75,10 @@ int weft_two_level_count(const int32_t *domain, int world); /* of nodes */
 /* Whether the sums of an all_reduce travel once, as those of whole nodes: two_level_collectives.c. */
 bool weft_two_level_takes_one_trip(const weft_problem *problem, const int32_t *domain, int world);
 
+/* Whether a multimem all_reduce goes so, too, and each sum is stored to its whole node: over two nodes of the
+ * same size, of several ranks. */
+bool weft_two_level_takes_multimem(const weft_problem *problem, const int32_t *domain, int world);
+
 /* Every owner's units are added up, into origin. */
 void weft_two_level_sum(weft_two_level *level);
 

@@ -2,11 +2,12 @@
  * The collectives over nodes, as phases of two_level.h: all_gather spreads, reduce_scatter sums, all_reduce
  * does both with a slice a rank; or, where that sends no more (two nodes) or little (few bytes), and the
  * nodes are of one size, it takes one trip instead of two: the ranks with the same number in their nodes
- * exchange their nodes' sums of a slice, and each adds up all of them, in the order of the nodes. In an
- * all_to_all a rank's rows for a node travel together to their keeper there, from whom each rank of the node
- * fetches its own. A broadcast goes down strands: each is a share of the buffer that passes through one rank
- * of every node, from node to node as a pipeline or, where there are fewer chunks than nodes, down a tree;
- * the others of a node fetch it from that rank.
+ * exchange their nodes' sums of a slice, and each adds up all of them, in the order of the nodes. By
+ * `multimem`, which goes so over two nodes, it stores that to all of its node, where others fetch it: adding
+ * up and spreading are for a switch that can. In an all_to_all a rank's rows for a node travel together to
+ * their keeper there, from whom each rank of the node fetches its own. A broadcast goes down strands: each is
+ * a share of the buffer that passes through one rank of every node, from node to node as a pipeline or, where
+ * there are fewer chunks than nodes, down a tree; the others of a node fetch it from that rank.
  *
  * Staged, an all_to_all by `push` is made here too: rows for ranks elsewhere go straight to them.
  */
@@ -173,11 +174,18 @@ bool weft_two_level_takes_one_trip(const weft_problem *p, const int32_t *domain,
     return true;
 }
 
+bool weft_two_level_takes_multimem(const weft_problem *p, const int32_t *domain, int world)
+{
+    return p->schedule == WEFT_SCHEDULE_MULTIMEM && world > 2 && weft_two_level_count(domain, world) == 2 &&
+           weft_two_level_takes_one_trip(p, domain, world);
+}
+
 typedef struct trip {
     across *x;
     weft_two_level t;
     int mine, size; /* this rank's node; ranks of every node */
     bool staged;    /* and there are others on this node */
+    bool stores;    /* what it adds up to all of its node */
 } trip;
 
 /* Slices belong to the numbers that ranks have in their nodes. */
@@ -264,7 +272,8 @@ static void add_sums(trip *r, int64_t unit)
     weft_span cols = slice_unit(r, number, unit);
 
     weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
-    weft_builder_to(b, weft_row(r->x->c.recv, r->t.me, 0, cols));
+    for (int i = 0; i < (r->stores ? r->size : 1); i++)
+        weft_builder_to(b, weft_row(r->x->c.recv, node_rank(r, r->mine, (number + i) % r->size), 0, cols));
     if (r->staged)
         weft_builder_to(b, weft_row(r->x->copy, r->t.me, 0, cols));
     for (int node = 0; node < r->t.nodes; node++) {
@@ -280,7 +289,8 @@ static void add_sums(trip *r, int64_t unit)
         if (node != r->mine)
             weft_builder_wait(b, WEFT_SIGNAL_LANDED(b->world, from), weft_builder_lands(b, from));
     }
-    weft_two_level_tell(&r->t, weft_two_level_summed(&r->t, r->t.me, lane));
+    if (!r->stores)
+        weft_two_level_tell(&r->t, weft_two_level_summed(&r->t, r->t.me, lane));
     weft_builder_end(b);
 }
 
@@ -300,10 +310,16 @@ static void fetch_slice(trip *r, int number)
     }
 }
 
+/* What is stored fills the links' other direction, so a lane stores a unit while later ones travel. */
+enum { ROUNDS_BEHIND = 1 };
+
 static void one_trip(across *x)
 {
-    trip r = {.x = x, .size = x->b->world / x->nodes, .staged = x->b->problem->tuning.staged};
-    int64_t longest = weft_part(x->b->problem->count, r.size, 0).count;
+    trip r = {.x = x,
+              .size = x->b->world / x->nodes,
+              .staged = x->b->problem->tuning.staged,
+              .stores = x->b->problem->schedule == WEFT_SCHEDULE_MULTIMEM};
+    int64_t longest = weft_part(x->b->problem->count, r.size, 0).count, behind;
     int number;
 
     if (r.size > 1)
@@ -316,14 +332,16 @@ static void one_trip(across *x)
     if (!x->b->failed) {
         r.mine = weft_two_level_node(&r.t, r.t.me);
         number = r.t.local[r.t.me];
-        for (int64_t unit = 0; unit < slice_units(&r, 0); unit++) { /* the longest */
-            copy_for_others(&r, unit);
+        behind = r.stores ? (int64_t)ROUNDS_BEHIND * r.t.lanes : slice_units(&r, 0);
+        for (int64_t unit = 0; unit < slice_units(&r, 0) + behind; unit++) { /* the longest */
+            if (unit < slice_units(&r, 0))
+                copy_for_others(&r, unit);
             if (unit < slice_units(&r, number))
                 send_sum(&r, unit);
+            if (unit >= behind && unit - behind < slice_units(&r, number))
+                add_sums(&r, unit - behind);
         }
-        for (int64_t unit = 0; unit < slice_units(&r, number); unit++)
-            add_sums(&r, unit);
-        for (int i = 1; i < r.size; i++)
+        for (int i = 1; i < r.size && !r.stores; i++)
             fetch_slice(&r, (number + i) % r.size);
     }
     weft_two_level_end(&r.t);

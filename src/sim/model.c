@@ -4,6 +4,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 #include "plan/crews.h"
+#include "plan/two_level.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -174,8 +175,9 @@ bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, 
                       weft_error_text *error)
 {
     bool several = machine->ranks_per_node > 0 && world > machine->ranks_per_node;
-    bool flat =
-        several && problem->schedule != WEFT_SCHEDULE_TWO_LEVEL && problem->schedule != WEFT_SCHEDULE_CUSTOM;
+    bool multimem = problem->schedule == WEFT_SCHEDULE_MULTIMEM && machine->kind == WEFT_MACHINE_GPU;
+    bool flat = several && !multimem && problem->schedule != WEFT_SCHEDULE_TWO_LEVEL &&
+                problem->schedule != WEFT_SCHEDULE_CUSTOM;
 
     if (flat && world > WEFT_SIM_LOWERED) {
         weft_error_set(error, WEFT_ERR_UNSUPPORTED,
@@ -192,17 +194,18 @@ bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, 
                        regions_on(machine, problem, world));
         return false;
     }
-    if (problem->schedule != WEFT_SCHEDULE_MULTIMEM || machine->kind != WEFT_MACHINE_GPU)
+    if (!multimem)
         return true;
     if (!machine->multicast)
         weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                        "multimem needs a link that adds and spreads by itself; "
                        "that of %s does not",
                        machine->name);
-    else if (several)
+    else if (several && world != 2 * machine->ranks_per_node)
         weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                       "multimem ends at a node's switch, and %d ranks take several nodes of %s", world,
-                       machine->name);
+                       "multimem ends at a node's switch: it is for one node of %s or two full ones, and %d "
+                       "ranks take several",
+                       machine->name, world);
     else
         return true;
     return false;
@@ -264,7 +267,8 @@ static weft_status add_over_nodes(model *m, const weft_sim_source *source, weft_
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the nodes of %d ranks", source->world);
     for (int rank = 0; rank < source->world; rank++)
         node[rank] = model_node(m, rank);
-    if (source->problem->schedule == WEFT_SCHEDULE_TWO_LEVEL)
+    if (source->problem->schedule == WEFT_SCHEDULE_TWO_LEVEL ||
+        weft_two_level_takes_multimem(source->problem, node, source->world))
         status = add_parts(m, source, node, error);
     else
         status = add_lowered(m, source, node, error);

@@ -441,15 +441,20 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
 
 /*
  * A reduction by the switch itself: it reads every peer's bytes, hands over one sum, takes one result and
- * spreads it. Fills the transfers in place of count_region.
+ * spreads it; over nodes, a task does one or the other. Fills the transfers in place of count_region.
  */
 static void price_multicast(model *m, const weft_plan_part *part, const weft_task *task)
 {
     const weft_region *regions = weft_task_regions(part, task);
     float bytes = (float)region_bytes(part, regions);
+    bool adds = false, spreads = false;
 
-    m->transfers[m->transfers_count++] = (model_transfer){-1, part->rank, bytes};
-    m->transfers[m->transfers_count++] = (model_transfer){part->rank, -1, bytes};
+    for (uint32_t i = 0; i < task->region_count; i++)
+        *(i < task->destinations ? &spreads : &adds) |= regions[i].rank != part->rank;
+    if (adds)
+        m->transfers[m->transfers_count++] = (model_transfer){-1, part->rank, bytes};
+    if (spreads)
+        m->transfers[m->transfers_count++] = (model_transfer){part->rank, -1, bytes};
     for (uint32_t i = 0; i < task->region_count; i++) {
         bool written = i < task->destinations;
 
@@ -461,7 +466,7 @@ static void price_multicast(model *m, const weft_plan_part *part, const weft_tas
 
 static bool is_multicast(const model *m, const weft_plan_part *part, const weft_task *task)
 {
-    return m->machine->multicast && m->machine->link == WEFT_LINK_SWITCH && m->world <= m->ranks_per_node &&
+    return m->machine->multicast && m->machine->link == WEFT_LINK_SWITCH &&
            part->problem.schedule == WEFT_SCHEDULE_MULTIMEM && task->kind == WEFT_TASK_REDUCE;
 }
 

@@ -65,8 +65,10 @@ bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, 
                       weft_error_text *error);
 
 /*
- * What no schedule of a collective can be faster than, on GPUs: what must pass each rank's link to the
- * network, and its link inside the node, when every rank bears the same. 0 where that says nothing.
+ * What no schedule of a collective can be faster than, on GPUs: what must reach each node, over all of its
+ * cards, and what each rank must take in or send in all, over its link inside the node and its card together.
+ * Links count at the better of weft's rate and a library's, so that neither is below; where a switch adds,
+ * sums pass a link once. 0 where there is no network.
  */
 typedef struct weft_sim_limits {
     double network_us, node_us;

@@ -127,7 +127,42 @@ static double least_us(const weft_machine *machine, int world, const weft_proble
     if (gpu && world <= machine->ranks_per_node)
         link = least_link_bytes(p, world, schedule) /
                (machine->link_gbs * (machine->link == WEFT_LINK_MESH ? world - 1 : 1));
+    if (p->op >= WEFT_OP_ALL_REDUCE) {
+        weft_sim_limits limits = weft_sim_limits_of(machine, p, world);
+
+        return fmax(link / 1e3, fmax(limits.network_us, limits.node_us));
+    }
     return fmax(compute, fmax(memory, link)) / 1e3;
+}
+
+/* What passes a rank's links at least, with a library's rates: what is summed travels as the result's type,
+ * and a switch that adds takes a sum once. Memory: each operand of the product, once. */
+static double least_library_us(const weft_machine *machine, int world, const weft_problem *p)
+{
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR, product = p->op < WEFT_OP_ALL_REDUCE;
+    double size = (double)weft_dtype_size(p->dtype), m = (double)p->m, n = (double)p->n, k = (double)p->k;
+    weft_problem moved = *p;
+    weft_sim_limits limits;
+    double memory = 0;
+
+    if (product) {
+        double all = p->op == WEFT_OP_AG_GEMM ? (p->layout == WEFT_LAYOUT_GATHER_B ? n : m) * k : m * n;
+
+        moved.op = p->op == WEFT_OP_GEMM_RS   ? WEFT_OP_REDUCE_SCATTER
+                   : p->op == WEFT_OP_GEMM_AR ? WEFT_OP_ALL_REDUCE
+                                              : WEFT_OP_ALL_GATHER;
+        moved.dtype = p->op == WEFT_OP_AG_GEMM ? p->dtype : p->d_dtype;
+        moved.count = (int64_t)(p->op == WEFT_OP_GEMM_AR ? all : all / world);
+        if (sums)
+            k = floor(k / world);
+        else if (p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_B)
+            m = floor(m / world);
+        else
+            n = floor(n / world);
+        memory = (m * k + k * n) * size / machine->memory_gbs * 1e-3;
+    }
+    limits = weft_sim_limits_of(machine, &moved, world);
+    return fmax(limits.network_us, limits.node_us) + memory;
 }
 
 /* ---- the four invariants -------------------------------------------------------------------------- */
@@ -321,6 +356,9 @@ static void check_library(const weft_machine *machine, int world, const weft_pro
     compute = product ? 2e-3 * (double)problem->m * (double)problem->n * (double)problem->k /
                             machine->gflops[problem->dtype] / machine->units / world
                       : 0;
+    expect(once >= 0.999 * least_library_us(machine, world, problem),
+           "libraries are below what links and memory allow",
+           describe(machine, world, problem, WEFT_SCHEDULE_UNFUSED));
     expect(once > 0 && once >= 0.999 * compute, "libraries are below their bounds",
            describe(machine, world, problem, WEFT_SCHEDULE_UNFUSED));
 }

@@ -357,6 +357,7 @@ static int show_instead(simulation *s, const weft_problem *problem, int64_t byte
 {
     weft_problem instead = *problem;
     weft_schedule best = WEFT_SCHEDULE_AUTO;
+    bool several = s->machine.ranks_per_node > 0 && s->world > s->machine.ranks_per_node;
     double least = INFINITY;
     const weft_schedule *list;
     int count;
@@ -367,7 +368,8 @@ static int show_instead(simulation *s, const weft_problem *problem, int64_t byte
         weft_sim_result result;
         int status;
 
-        if (list[i] == WEFT_SCHEDULE_MULTIMEM)
+        /* over nodes, what does not know them is lowered, which takes long */
+        if (list[i] == WEFT_SCHEDULE_MULTIMEM || (several && list[i] != WEFT_SCHEDULE_TWO_LEVEL))
             continue;
         if ((status = sim_simulate(s, &instead, list[i], WEFT_SIM_ALL, &result)))
             return status;
