@@ -315,9 +315,11 @@ static weft_status check_complete(const weft_machine *machine, const char *where
     return WEFT_OK;
 }
 
-/* A description without figures for fp8: it is multiplied as bfloat16, which is what CPUs do. */
+/* A description without figures for fp8: CPUs multiply it as bfloat16. A GPU without has no such products. */
 static void complete_fp8(weft_machine *m)
 {
+    if (m->kind == WEFT_MACHINE_GPU)
+        return;
     for (weft_dtype dtype = WEFT_FP8_E4M3; dtype <= WEFT_FP8_E5M2; dtype++) {
         double *rates[] = {m->gflops,     m->pack_a_gbs, m->pack_b_gbs, m->acc_gbs,     m->twice_gbs,
                            m->stream_gbs, m->finish_ns,  m->gflops_few, m->gflops_long, m->epilogue_ns,

@@ -51,8 +51,9 @@ typedef struct weft_machine {
     int ranks_per_node; /* cpu: 0 = as many as there are */
     int units;          /* gpu: multiprocessors of a rank; cpu: cores of a node */
 
-    double gflops[WEFT_MACHINE_DTYPES];       /* of one unit, inside a full tile; 0 = no such product */
-    int64_t step_m, step_n, step_k;           /* a product costs as much as one rounded up to these */
+    double gflops[WEFT_MACHINE_DTYPES]; /* of one unit, inside a full tile; 0 = no such product, or where
+                                           it says nothing of fp8, as bfloat16, which cpus do */
+    int64_t step_m, step_n, step_k;     /* a product costs as much as one rounded up to these */
     int64_t type_step_m[WEFT_MACHINE_DTYPES]; /* cpu: where the kernel of a type has others; 0 = as above */
     int64_t type_step_n[WEFT_MACHINE_DTYPES], type_step_k[WEFT_MACHINE_DTYPES];
     int64_t tile_m, tile_n, tile_k; /* of a GEMM task where the problem leaves it open; 0 = all */

@@ -61,7 +61,7 @@ static void fp8_has_a_rate(void)
     CHECK(machine.gflops[WEFT_FP8_E4M3] == 500 && machine.gflops[WEFT_FP8_E5M2] == 500);
     for (int i = 0; weft_machine_builtin_name(i); i++) {
         CHECK_INT(weft_machine_find(weft_machine_builtin_name(i), &machine, &error), WEFT_OK);
-        CHECK(machine.gflops[WEFT_FP8_E4M3] >= machine.gflops[WEFT_BF16]);
+        CHECK(!machine.gflops[WEFT_FP8_E4M3] || machine.gflops[WEFT_FP8_E4M3] >= machine.gflops[WEFT_BF16]);
     }
 }
 
@@ -103,6 +103,19 @@ static void mistakes_are_named(void)
     snprintf(text, sizeof(text), "%snodes 1e9\n", gpu); /* times ranks_per_node it would overflow */
     refuses(text, "nodes needs a whole number");
     refuses("kind cpu\nunits 2\ngflops f32 1\nmemory_gbs 3\n", "lacks copy_own");
+}
+
+/* What a description starts from does not give it products that its hardware has none of. */
+static void types_that_are_missing(void)
+{
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    CHECK_INT(weft_machine_find("a100x8", &machine, &error), WEFT_OK);
+    CHECK(machine.gflops[WEFT_FP8_E4M3] == 0 && machine.gflops[WEFT_FP8_E5M2] == 0);
+    CHECK(machine.gflops[WEFT_I8] > machine.gflops[WEFT_BF16]);
+    CHECK_INT(weft_machine_find("epyc96", &machine, &error), WEFT_OK);
+    CHECK(machine.gflops[WEFT_FP8_E4M3] == machine.gflops[WEFT_BF16]);
 }
 
 static void values_are_read(void)
@@ -194,6 +207,7 @@ int main(void)
 {
     shipped_descriptions_are_whole();
     mistakes_are_named();
+    types_that_are_missing();
     values_are_read();
     fp8_has_a_rate();
     this_machine_is_found_in_order();
