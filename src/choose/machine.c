@@ -58,14 +58,20 @@ static int64_t cuts(int64_t extent, int64_t tile)
 static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
 {
     int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : weft_divide_up(p->n, world);
+    /* Blocks of many ranks, each with tasks of its own: a product, a store and a message. */
+    bool blocks =
+        p->op == WEFT_OP_GEMM_RS && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && world > WEFT_SIM_LOWERED;
 
+    if (blocks)
+        regions /= 2;
     while ((p->tuning.tile_n < cols || p->tuning.tile_m < p->m) &&
            weft_sim_regions(p, world) > (double)regions) {
-        int64_t tasks = cuts(p->m, p->tuning.tile_m) * cuts(cols, p->tuning.tile_n);
+        int64_t tasks = blocks ? (int64_t)weft_sim_regions(p, world) / world
+                               : cuts(p->m, p->tuning.tile_m) * cuts(cols, p->tuning.tile_n);
         bool many_lanes = p->tuning.workers >= 2 * FEW_LANES,
              few = tasks < (many_lanes ? (int64_t)ROUNDS : 2 * (int64_t)LANE_TASKS) * p->tuning.workers;
 
-        if (few && weft_sim_regions(p, world) < (double)regions * BEYOND)
+        if (few && !blocks && weft_sim_regions(p, world) < (double)regions * BEYOND)
             break;
         if (many_lanes || few)
             p->tuning.workers = (int)weft_max(1, p->tuning.workers / 2);
@@ -277,7 +283,7 @@ void weft_choose_learn_few(const weft_chosen_few *few)
 
 /* What a node needs once, or has one sum of, a schedule that does not know nodes sends as often as it has
  * ranks: lowering that takes long where it is much, and then what travels decides, of which two levels need
- * least. */
+ * least. What all send to all is as much by any, but waits least in line where one rank forwards it. */
 static bool moves_much(const weft_problem *p, int world)
 {
     double bytes = (double)p->count * (double)weft_dtype_size(p->dtype);
@@ -285,6 +291,7 @@ static bool moves_much(const weft_problem *p, int world)
     switch (p->op) {
     case WEFT_OP_ALL_GATHER:
     case WEFT_OP_REDUCE_SCATTER:
+    case WEFT_OP_ALL_TO_ALL:
         return bytes * world > LOWERED_BYTES;
     case WEFT_OP_ALL_REDUCE:
     case WEFT_OP_BROADCAST:

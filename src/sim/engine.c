@@ -37,13 +37,16 @@ typedef struct post_state {
 } post_state;
 
 typedef struct lane_state {
-    double idle_ns; /* since when its head could not start */
-    uint32_t head;  /* task */
-    uint32_t next;  /* in the list it stands in */
-    uint32_t cause; /* task whose end lets the head start */
-    uint32_t need;  /* posts it waits for */
-    uint32_t pool;  /* that its tasks need a place in, or NONE */
-    uint32_t core;  /* cpu: held while running */
+    double idle_ns;   /* since when its head could not start */
+    double ready_ns;  /* when what the head's waits that hold already ask for is visible, */
+    uint32_t head;    /* task */
+    uint32_t next;    /* in the list it stands in */
+    uint32_t cause;   /* task whose end lets the head start */
+    uint32_t decides; /* the task that decides that, */
+    uint32_t hold;    /* and how many of its waits these are: they are not looked at again */
+    uint32_t need;    /* posts it waits for */
+    uint32_t pool;    /* that its tasks need a place in, or NONE */
+    uint32_t core;    /* cpu: held while running */
     bool running;
     bool ahead; /* the running task's posts come when its bytes have arrived, after its turn */
 } lane_state;
@@ -323,13 +326,12 @@ static void look(engine *e, uint32_t lane)
     const model_lane *ml = &e->m->lanes[lane];
     lane_state *ls = &e->lanes[lane];
     const model_task *task;
-    double ready = e->now;
 
     if (ls->head == ml->task_end)
         return;
     task = &e->m->tasks[ls->head];
-    for (uint32_t i = 0; i < task->wait_count; i++) {
-        const model_wait *wait = &e->m->waits[task->wait0 + i];
+    for (; ls->hold < task->wait_count; ls->hold++) {
+        const model_wait *wait = &e->m->waits[task->wait0 + ls->hold];
         signal_state *signal = &e->signals[(size_t)ml->rank * e->m->signal_count + wait->slot];
         const post_state *seen;
 
@@ -338,14 +340,15 @@ static void look(engine *e, uint32_t lane)
             return;
         }
         seen = &e->posts[signal->post0 + wait->count - 1];
-        if (seen->visible_ns > ready) {
-            ready = seen->visible_ns;
-            ls->cause = seen->poster;
+        if (seen->visible_ns > ls->ready_ns) {
+            ls->ready_ns = seen->visible_ns;
+            ls->decides = seen->poster;
         }
     }
-    if (ready > e->now)
-        heap_push(e, ready, lane, NONE);
-    else
+    if (ls->ready_ns > e->now) {
+        ls->cause = ls->decides;
+        heap_push(e, ls->ready_ns, lane, NONE);
+    } else
         take_place(e, lane);
 }
 
@@ -422,6 +425,8 @@ static void finish_task(engine *e, uint32_t lane)
     ls->idle_ns = e->now;
     ls->cause = done;
     ls->head++;
+    ls->hold = 0;
+    ls->ready_ns = 0;
     if (!ls->ahead)
         arrive(e, ml->rank, done);
     if (e->cores && ml->index < e->m->threads && head_is_ready(e, lane)) {

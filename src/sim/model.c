@@ -226,8 +226,10 @@ static weft_status add_parts(model *m, const weft_sim_source *source, const int3
                              weft_error_text *error)
 {
     weft_status status = WEFT_OK;
+    /* Where nobody waits for anybody, the first of many has as much to do as any, parts being cut so. */
+    int count = m->mode == WEFT_SIM_GEMM_ONLY && source->world > WEFT_SIM_LOWERED ? 1 : source->world;
 
-    for (int rank = 0; rank < source->world && !status; rank++) {
+    for (int rank = 0; rank < count && !status; rank++) {
         weft_plan_part part;
 
         status = source->make ? source->make(source->arg, rank, &part, error)

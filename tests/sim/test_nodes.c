@@ -146,8 +146,44 @@ static void products_fetch_once(void)
     weft_sim_result_free(&result);
 }
 
+/* A thousand ranks of a product have few enough tasks to be simulated in seconds. */
+static void a_thousand_ranks(void)
+{
+    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS};
+    weft_error_text error = {0};
+    weft_machine machine;
+    weft_schedule picked = WEFT_SCHEDULE_AUTO;
+    weft_problem p = collective(WEFT_OP_ALL_TO_ALL, 64, 1 << 30);
+
+    CHECK_INT(weft_machine_find("h100x1024", &machine, &error), WEFT_OK);
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        weft_plan_part part = {0};
+        int32_t node[1024];
+
+        weft_problem_init(&p, ops[i]);
+        p.dtype = WEFT_BF16;
+        p.m = p.n = 16384, p.k = 8192;
+        p.schedule = WEFT_SCHEDULE_TWO_LEVEL;
+        for (int rank = 0; rank < 1024; rank++)
+            node[rank] = rank / 8;
+        weft_choose_tiles(&machine, 1024, &p);
+        CHECK_INT(weft_problem_resolve(&p, 1024, &p, &error), WEFT_OK);
+        CHECK_INT(weft_plan_make_over(&p, node, 1024, 0, &part, &error), WEFT_OK);
+        CHECK(part.task_count <= 3000);
+        weft_plan_part_free(&part);
+    }
+    /* And one schedule, where others would take long and win nothing. */
+    p = collective(WEFT_OP_ALL_TO_ALL, 64, 1 << 30);
+    p.schedule = WEFT_SCHEDULE_AUTO;
+    CHECK_INT(weft_problem_resolve(&p, 64, &p, &error), WEFT_OK);
+    CHECK_INT(weft_choose_schedule(&machine, &p, 64, &picked, &error), WEFT_OK);
+    CHECK_INT(picked, WEFT_SCHEDULE_TWO_LEVEL);
+    CHECK(!weft_choose_remembers(&machine, &p, 64)); /* nothing to compare it with */
+}
+
 int main(void)
 {
+    a_thousand_ranks();
     products_fetch_once();
     near_the_limit();
     more_ranks_a_node();
