@@ -186,8 +186,36 @@ static void weft_itself(void)
     says_what_was_shown(count, WEFT_TRUST_PRODUCTS);
 }
 
+/* Every kind has its line in the table of docs/simulator.md, with these figures. */
+static void the_docs_say_so(void)
+{
+    static char docs[1 << 16];
+    FILE *file = fopen(SIMULATOR_MD, "r");
+
+    CHECK(file != NULL);
+    if (!file)
+        return;
+    docs[fread(docs, 1, sizeof(docs) - 1, file)] = 0;
+    fclose(file);
+    for (int kind = WEFT_TRUST_NONE + 1; kind < WEFT_TRUST_KINDS; kind++) {
+        const weft_trust *trust = weft_trust_of((weft_trust_kind)kind);
+        char most[32] = "", worst[32] = "", line[300];
+
+        if (trust->most_pct > 0)
+            snprintf(most, sizeof(most), "%g %%", trust->most_pct);
+        if (trust->worst_pct > 0)
+            snprintf(worst, sizeof(worst), "%g %%", trust->worst_pct);
+        snprintf(line, sizeof(line), "| %s | %d | %g %% | %s | %s |", trust->what, trust->rows,
+                 trust->median_pct, most, worst);
+        CHECK(strstr(docs, line) != NULL);
+        if (!strstr(docs, line))
+            fprintf(stderr, "not in the docs: %s\n", line);
+    }
+}
+
 int main(void)
 {
+    the_docs_say_so();
     published_rows();
     weft_itself();
     return check_report("sim published");

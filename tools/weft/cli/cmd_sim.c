@@ -11,7 +11,6 @@
 #include "core/dtype.h"
 #include "choose/machine.h"
 #include "sim/library.h"
-#include "sim/trust.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -166,13 +165,14 @@ static void add_bound(simulation *s, const weft_sim_result *result)
     report_bool(&s->report, "ok", true);
 }
 
-void sim_add_trust(simulation *s, const weft_problem *problem)
+void sim_add_trust(simulation *s, weft_trust_kind kind)
 {
-    const weft_trust *trust = weft_trust_of(weft_trust_kind_of(&s->machine, problem, s->world, false));
+    const weft_trust *trust = weft_trust_of(kind);
 
     report_text(&s->report, "error_class", "%s", trust->what);
     report_int(&s->report, "error_rows", trust->rows);
     report_real(&s->report, "error_median_pct", trust->median_pct);
+    report_real(&s->report, "error_nine_tenths_pct", trust->most_pct);
     report_real(&s->report, "error_worst_pct", trust->worst_pct);
 }
 
@@ -182,8 +182,14 @@ static void note_trust(simulation *s, bool library)
     const weft_problem *problem = &s->options->problem;
     const weft_trust *trust = weft_trust_of(weft_trust_kind_of(&s->machine, problem, s->world, library));
 
-    report_note(&s->report, "error so far: %s, median %.0f %%, at most %.0f %% of %d rows", trust->what,
-                trust->median_pct, trust->worst_pct, trust->rows);
+    char words[200];
+
+    weft_trust_words(trust, words, sizeof(words));
+    report_note(&s->report, "error so far%s: %s",
+                s->machine.kind == WEFT_MACHINE_CPU ? ""
+                : library                           ? " (libraries)"
+                                                    : " (weft's plans)",
+                words);
 }
 
 static void add_head(simulation *s, const weft_problem *problem)
@@ -300,7 +306,7 @@ static int show_product(simulation *s, weft_problem problem)
         show_schedule(s, asked_auto, problem.op, list[i]);
         report_real(r, "max_err", NAN);
         report_real(r, "err_bound", NAN);
-        sim_add_trust(s, &problem);
+        sim_add_trust(s, weft_trust_kind_of(&s->machine, &problem, s->world, false));
         add_bound(s, &fused);
         report_row(r);
         if (s->report.page && (status = draw_row(s)))
@@ -430,7 +436,7 @@ static int show_collective(simulation *s, int64_t bytes)
         report_real(r, "busbw_gbs", bus_bytes(&problem, s->world, bytes) / result.us * 1e-3);
         report_bool(r, "auto_takes_it",
                     s->machine.kind != WEFT_MACHINE_GPU || list[i] != WEFT_SCHEDULE_MULTIMEM);
-        sim_add_trust(s, &problem);
+        sim_add_trust(s, weft_trust_kind_of(&s->machine, &problem, s->world, false));
         add_bound(s, &result);
         report_row(r);
         if (asked_auto && s->machine.kind == WEFT_MACHINE_GPU && list[i] == WEFT_SCHEDULE_MULTIMEM &&
@@ -482,7 +488,9 @@ static void explain(simulation *s)
             &s->report,
             "%shidden: the share of the communication that costs no time (– where there is none, slower "
             "where fused loses);\nbound by: what most of the critical path is spent on",
-            gpu ? "unfused: NCCL (RCCL) and cuBLAS (hipBLASLt), one after the other; " : "");
+            gpu ? "unfused µs: NCCL (RCCL) and cuBLAS (hipBLASLt), one after the other, not the schedule of "
+                  "that name; "
+                : "");
     note_trust(s, false);
     if (gpu)
         note_trust(s, true);

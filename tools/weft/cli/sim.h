@@ -7,6 +7,7 @@
 #include "report/report.h"
 
 #include "sim/sim.h"
+#include "sim/trust.h"
 
 typedef struct simulation {
     const weft_options *options;
@@ -32,7 +33,7 @@ int64_t sim_count_for(const weft_problem *problem, int world, int64_t bytes);
 
 /* The part of a row that says how far predictions like it were off: error_class and the figures of its rows.
  */
-void sim_add_trust(simulation *s, const weft_problem *problem);
+void sim_add_trust(simulation *s, weft_trust_kind kind);
 
 /* The values of a sweep, from "ranks=8:1024", "m=", "n=", "k=" or "bytes=": each is twice the one before. */
 typedef struct sim_sweep {

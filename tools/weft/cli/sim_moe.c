@@ -93,6 +93,7 @@ static void show(simulation *s, bool reduced)
     report_real(r, "network_bytes", time.network_bytes);
     report_text(r, "bound", "%s", bound_of(&time));
     report_text(r, "machine", "%s", s->machine.name);
+    sim_add_trust(s, weft_trust_kind_of_moe(&s->machine, s->world));
     report_bool(r, "ok", true);
     report_row(r);
 }
@@ -102,7 +103,9 @@ int sim_moe_show(simulation *s)
     weft_moe_shape shape = shape_of(s, false);
     weft_error_text error = {0};
     weft_moe_time time;
+    char words[200];
 
+    weft_trust_words(weft_trust_of(weft_trust_kind_of_moe(&s->machine, s->world)), words, sizeof(words));
     /* Refused before anything is said. */
     if (moe_wire_fault(s->options))
         return options_error("sim", "%s", moe_wire_fault(s->options));
@@ -113,10 +116,8 @@ int sim_moe_show(simulation *s)
                 "what passes the "
                 "busiest rank's link (or network card), and its memory;\nrows: that it gets. A formula of "
                 "expected rows; "
-                "error so far: of one H200 behind an emulated link, median 4 %%, at most 22 %% of 21\ntimes "
-                "of dispatch and "
-                "combine; the experts' products were not compared",
-                s->world, s->machine.name, s->machine.about);
+                "error so far: %s;\nthe experts' products were not compared",
+                s->world, s->machine.name, s->machine.about, words);
     s->report.columns = columns;
     if (strcmp(asked.mode, "reduced") != 0)
         show(s, false);

@@ -183,7 +183,7 @@ static void add_row(simulation *s, const sim_sweep *sweep, const weft_problem *p
     report_real(r, "faster_link_us", gpu ? p->faster_us : NAN);
     report_real(r, "faster_link_pct", gpu ? 100 * (1 - p->faster_us / p->result.us) : NAN);
     report_text(r, "machine", "%s", s->machine.name);
-    sim_add_trust(s, problem);
+    sim_add_trust(s, weft_trust_kind_of(&s->machine, problem, s->world, false));
     report_bool(r, "ok", true);
     report_row(r);
 }
