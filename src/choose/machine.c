@@ -284,15 +284,16 @@ void weft_choose_learn_few(const weft_chosen_few *few)
 /* What a node needs once, or has one sum of, a schedule that does not know nodes sends as often as it has
  * ranks: lowering that takes long where it is much, and then what travels decides, of which two levels need
  * least. What all send to all is as much by any, but waits least in line where one rank forwards it. */
-static bool moves_much(const weft_problem *p, int world)
+static bool moves_much(const weft_machine *machine, const weft_problem *p, int world)
 {
     double bytes = (double)p->count * (double)weft_dtype_size(p->dtype);
 
     switch (p->op) {
     case WEFT_OP_ALL_GATHER:
     case WEFT_OP_REDUCE_SCATTER:
-    case WEFT_OP_ALL_TO_ALL:
         return bytes * world > LOWERED_BYTES;
+    case WEFT_OP_ALL_TO_ALL: /* where nodes are full: of one that is not, few ranks forward for many */
+        return bytes * world > LOWERED_BYTES && world % machine->ranks_per_node == 0;
     case WEFT_OP_ALL_REDUCE:
     case WEFT_OP_BROADCAST:
         return bytes > LOWERED_BYTES;
@@ -315,7 +316,7 @@ static bool worth_trying(const weft_machine *machine, weft_problem *candidate, i
 
     if (levels && !several && (candidate->op == WEFT_OP_GEMM_RS || candidate->op == WEFT_OP_AG_GEMM))
         return false;
-    if (!knows && several && moves_much(candidate, world))
+    if (!knows && several && moves_much(machine, candidate, world))
         return false;
     return weft_sim_can_run(machine, candidate, world, why) &&
            weft_problem_resolve(candidate, world, candidate, why) == WEFT_OK;

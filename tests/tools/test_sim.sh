@@ -49,7 +49,7 @@ grep -q 'where the time goes, by bytes' "$scratch/sweep.svg" || fail "the sweep 
 grep -q 'where the time goes' "$scratch/sweep.html" || fail "the page has no chart"
 
 ends "a table" 0 "$weft" sim all_gather -n 8 --machine b200x8 --bytes 1M:1M >"$scratch/out"
-says out "error so far: collectives of libraries"
+says out "error so far (libraries): collectives of libraries"
 says out "none of these rows is of b200x8"
 
 run moe "sim moe --experts 64 --topk 4 --hidden 2048 --tokens 64 --inter 1024 -n 16 --machine h100x16"
