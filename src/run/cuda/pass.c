@@ -1,4 +1,6 @@
-/* Waiting for a stream, or an event, while looking after the peers, and saying why a kernel gave up. See group.h. */
+/* Waiting for a stream, or an event, while looking after the peers, and saying why a kernel gave up. See
+ * group.h.
+ */
 #include "run/cuda/group.h"
 #include "run/cuda/journal.h"
 
