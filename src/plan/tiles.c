@@ -207,6 +207,10 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
                 continue;
             before = g.across;
             judge(p, e, steps, &g);
+            /* Rounded up to whole micro-tiles they may be fewer: an owner would have one where others have
+             * two. */
+            if (e->steps > 1 && g.tiles < (double)wanted && g.across < columns)
+                continue;
             if (better(&g, &best))
                 best = g;
         }

@@ -346,6 +346,22 @@ static void results_of_all_travel_dense(void)
     }
 }
 
+/* Also where a twelfth of the rows is no whole number of micro-tiles: an owner with one tile would wait for
+ * those with two. */
+static void every_owner_has_two_tiles(void)
+{
+    static const weft_gemm_steps avx512 = {
+        .mr = 12, .nr = 32, .k_step = 1, .m_tile = 360, .n_tile = 512, .k_tile = 384};
+
+    for (int64_t m = 396; m <= 1032; m += 12) {
+        const layer wide = {"wide", false, 512, 1536};
+        weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, &wide, m, 6, 1);
+
+        weft_plan_tiles(&p, 6, &avx512);
+        CHECK(weft_divide_up(m, p.tuning.tile_m) * weft_divide_up(512, p.tuning.tile_n) >= 12);
+    }
+}
+
 /* One worker cuts rows only at micro-tiles, which are slower where they are not whole. */
 static void one_worker_has_whole_micro_tiles(void)
 {
@@ -501,6 +517,7 @@ int main(void)
     a_grain_is_whole_panels();
     one_worker_sends_while_it_multiplies();
     results_of_all_travel_dense();
+    every_owner_has_two_tiles();
     one_worker_has_whole_micro_tiles();
     one_worker_keeps_large_tiles();
     cut_rows_share_a_packed_b();
