@@ -55,11 +55,20 @@ static bool is_pushed(int64_t bytes, int world)
     return world <= PUSHED_RANKS && bytes * (world - 1) >= PUSHED_LEAST_BYTES && bytes <= PUSHED_MOST_BYTES;
 }
 
+/* Sums of ranks alone on their nodes, with one worker each: on a Neoverse V1 what the kernel does for TCP is
+ * not hidden beside the one core that multiplies, and starting from the other node's sums costs 5 to 7 %; on
+ * a Neoverse N1 the two are alike, on a Sapphire Rapids two_level is ahead. */
+static bool is_multiplied_first(const weft_problem *p, const weft_core *core)
+{
+    return (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR) && p->tuning.workers == 1 && core &&
+           strncmp(core->name, "neon", 4) == 0;
+}
+
 /*
  * Over nodes: what crosses once, but for rows that each go to one rank anyway. Few rows of A are gathered
  * first, so that B is read once; parts of k are read where they lie.
  */
-static weft_schedule choose_across(const weft_problem *p, int world, bool alone)
+static weft_schedule choose_across(const weft_problem *p, int world, bool alone, const weft_core *core)
 {
     if (p->op == WEFT_OP_ALL_TO_ALL || (p->op == WEFT_OP_ALL_REDUCE && alone &&
                                         is_pushed(p->count * (int64_t)weft_dtype_size(p->dtype), world)))
@@ -68,6 +77,8 @@ static weft_schedule choose_across(const weft_problem *p, int world, bool alone)
         p->layout != WEFT_LAYOUT_GATHER_A)
         return WEFT_SCHEDULE_DIRECT;
     if (p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_A && p->m <= WEFT_FEW_ROWS)
+        return WEFT_SCHEDULE_UNFUSED;
+    if (alone && is_multiplied_first(p, core))
         return WEFT_SCHEDULE_UNFUSED;
     return WEFT_SCHEDULE_TWO_LEVEL;
 }
@@ -294,8 +305,8 @@ weft_status weft_choose_and_tell(const weft_basis *basis, const weft_problem *pr
         p.tuning.workers = cores;
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
-            p.schedule =
-                basis->spread ? choose_across(&p, world, basis->alone) : choose_collective(&p, world);
+            p.schedule = basis->spread ? choose_across(&p, world, basis->alone, basis->core)
+                                       : choose_collective(&p, world);
         if (!p.tuning.tile_n)
             p.tuning.tile_n = basis->spread ? chunk_across(&p, world) : weft_plan_chunk(&p, world);
     } else {
@@ -309,7 +320,7 @@ weft_status weft_choose_and_tell(const weft_basis *basis, const weft_problem *pr
         }
         bind = weft_core_binding(basis->core, p.dtype, false);
         if (p.schedule == WEFT_SCHEDULE_AUTO && basis->spread)
-            p.schedule = choose_across(&p, world, basis->alone);
+            p.schedule = choose_across(&p, world, basis->alone, basis->core);
         else if (p.schedule == WEFT_SCHEDULE_AUTO)
             status = choose_gemm(basis, &p, world, bind, few, &schedule, &by, error);
         if (status != WEFT_OK)

@@ -251,6 +251,31 @@ static void pushes_sums_of_lone_ranks(void)
     }
 }
 
+/* One worker each, alone on their nodes: sums hidden beside the product cost an Arm core more than they save.
+ */
+static void multiplies_first_on_lone_arm_cores(void)
+{
+    static const int32_t apart[] = {0, 1, 2}, together[] = {0, 0, 1};
+    weft_error_text error = {0};
+
+    for (int workers = 1; workers <= 2; workers++)
+        for (int alone = 0; alone < 2; alone++)
+            for (int op = 0; op < 3; op++) {
+                static const weft_op ops[] = {WEFT_OP_GEMM_RS, WEFT_OP_GEMM_AR, WEFT_OP_GEMM_AS};
+                weft_problem problem, resolved;
+                weft_basis basis;
+                bool first;
+
+                weft_problem_init(&problem, ops[op]);
+                problem.m = problem.n = problem.k = 512;
+                problem.tuning.workers = workers;
+                weft_basis_assume(3, alone ? apart : together, &basis);
+                CHECK_INT(weft_choose_cpu(&basis, &problem, 3, &resolved, NULL, &error), WEFT_OK);
+                first = alone && workers == 1 && op < 2 && strncmp(basis.core->name, "neon", 4) == 0;
+                CHECK_INT(resolved.schedule, first ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_TWO_LEVEL);
+            }
+}
+
 int main(void)
 {
     weft_machine machine = find("mi300x8");
@@ -265,6 +290,7 @@ int main(void)
     picks_the_fastest("cpu", ag_gemm(1024, 1024, 1024, WEFT_LAYOUT_GATHER_A));
 
     weighs_the_promise();
+    multiplies_first_on_lone_arm_cores();
     foresees_few_rows(4);
     foresees_few_rows(12);
     compares_what_decides();
