@@ -1,18 +1,18 @@
 /*
- * Chains of tiles that hand their sums on in the engine's own order: a product over k in three pieces, each
+ * Tiles that hand their sums on in the engine's own order: a product over k in three pieces, each
  * starting from the one before, equals the product in one piece, exactly, for every core, size, epilogue and
  * number of destinations. What is handed on takes m * n elements and not one more.
  */
 #include "gemm/gemm_case.h"
 
-typedef struct chain_case {
+typedef struct carried_case {
     const weft_binding *bind;
     weft_dtype dtype;
     int64_t m, n, k; /* k of each piece; the middle one may be empty */
     bool bias, packed, empty;
     int destinations;
     int order;
-} chain_case;
+} carried_case;
 
 static void fill(void *data, weft_dtype dtype, int64_t count, uint64_t *seed)
 {
@@ -21,7 +21,7 @@ static void fill(void *data, weft_dtype dtype, int64_t count, uint64_t *seed)
 }
 
 /* The piece of k from k0 on. */
-static weft_gemm_tile piece(const chain_case *c, const char *a, const char *b, const weft_packed *packed,
+static weft_gemm_tile piece(const carried_case *c, const char *a, const char *b, const weft_packed *packed,
                             int64_t all, int64_t k0, int64_t k)
 {
     weft_gemm_tile tile = weft_gemm_tile_init(c->bind, c->dtype);
@@ -51,13 +51,13 @@ static void run(weft_gemm_tile *tile)
     if (weft_gemm_tile_check(tile, &error) != WEFT_OK) {
         fprintf(stderr, "  %s\n", error.text);
         CHECK(false);
-        exit(check_report("chain"));
+        exit(check_report("carried"));
     }
     weft_gemm_run_tile(tile, workspace);
     guarded_free(workspace, bytes);
 }
 
-static void set_end(const chain_case *c, weft_gemm_tile *tile, const void *bias, void **d, int count)
+static void set_end(const carried_case *c, weft_gemm_tile *tile, const void *bias, void **d, int count)
 {
     tile->bias = c->bias ? bias : NULL;
     tile->d_count = count;
@@ -67,7 +67,7 @@ static void set_end(const chain_case *c, weft_gemm_tile *tile, const void *bias,
     }
 }
 
-static void test_chain(const chain_case *c, uint64_t *seed)
+static void test_carried(const carried_case *c, uint64_t *seed)
 {
     size_t size = weft_dtype_size(c->dtype), sums = (size_t)(c->m * c->n) * 4;
     weft_dtype d_dtype = c->dtype == WEFT_I8 ? WEFT_I32 : c->dtype;
@@ -142,7 +142,7 @@ int main(void)
         for (int t = 0; t < 4; t++) {
             if (!gemm_case_is_new(i, types[t]))
                 continue;
-            chain_case c = {.bind = weft_core_binding(core, types[t], false), .dtype = types[t]};
+            carried_case c = {.bind = weft_core_binding(core, types[t], false), .dtype = types[t]};
             weft_gemm_steps steps = weft_gemm_steps_of(c.bind);
 
             for (long round = 0; round < check_repeat(60, 1000); round++) {
@@ -156,54 +156,54 @@ int main(void)
                 c.destinations = 1 + (int)((r >> 2) % 3);
                 c.empty = (r >> 8) % 4 == 0;
                 c.order = 1 << (r >> 16) % 5;
-                test_chain(&c, &seed);
+                test_carried(&c, &seed);
             }
             /* So wide that further destinations are written in several blocks, whole groups each. */
             for (int order = 1; order <= 5 && t < 2; order += 4) {
-                c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
+                c = (carried_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
                 c.m = steps.m_tile;
                 c.n = (3 << 19) / 4 / c.m + 5;
                 c.k = steps.k_step;
                 c.order = order;
-                test_chain(&c, &seed);
+                test_carried(&c, &seed);
             }
             /* More columns than are packed at once, in groups that do not divide them. */
-            c = (chain_case){.bind = c.bind, .dtype = types[t], .destinations = 2, .order = 16};
+            c = (carried_case){.bind = c.bind, .dtype = types[t], .destinations = 2, .order = 16};
             c.m = steps.mr + 1;
             c.n = (int64_t)c.bind->nc + 5 * steps.nr + 1;
             c.k = steps.k_step;
-            test_chain(&c, &seed);
+            test_carried(&c, &seed);
             c.order = weft_gemm_order(c.bind, 4096, c.k, false);
-            test_chain(&c, &seed);
+            test_carried(&c, &seed);
             /* A k so long that sums of a group wait between pieces of it. */
-            c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
+            c = (carried_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
             c.m = 2 * steps.mr + 1;
             c.n = 7 * steps.nr + 1;
             c.k = (int64_t)c.bind->kc / 3 / steps.k_step * steps.k_step;
             c.order = weft_gemm_order(c.bind, 4096, c.k, false);
-            test_chain(&c, &seed);
+            test_carried(&c, &seed);
             /* Several k blocks, several stretches, more rows than are packed at once. Halves of bf16 are
              * exact up to 256: small values keep the sums below. */
-            c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
+            c = (carried_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
             if (types[t] == WEFT_F32 || types[t] == WEFT_I8) {
                 c.m = steps.m_tile + steps.mr + 3;
                 c.n = 5 * steps.nr + 1;
                 c.k = (int64_t)c.bind->kc / steps.k_step * steps.k_step + steps.k_step;
-                test_chain(&c, &seed);
+                test_carried(&c, &seed);
                 c.m = 2 * steps.mr + 1;
                 c.k *= 4;
-                test_chain(&c, &seed);
+                test_carried(&c, &seed);
                 c.packed = false;
-                test_chain(&c, &seed);
+                test_carried(&c, &seed);
             }
             /* The same in groups, where there are any over several k blocks. */
-            c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
+            c = (carried_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
             c.m = 2 * steps.mr + 1;
             c.n = 7 * steps.nr + 1;
             c.k = 2 * (int64_t)c.bind->kc / steps.k_step * steps.k_step + steps.k_step;
             c.order = weft_gemm_order(c.bind, 4096, c.k, false);
-            test_chain(&c, &seed);
+            test_carried(&c, &seed);
         }
     }
-    return check_report("chain");
+    return check_report("carried");
 }

@@ -102,7 +102,7 @@ static void check_finds(breaker breaks, const char *sentence, int rank)
     check_finds_in(problem, breaks, sentence, rank);
 }
 
-/* The tasks of a rank there: 0 ENTER; 1 and 2 raw products; 3 the product that ends the chain; 4 EXIT. */
+/* The tasks of a rank there: 0 ENTER; 1 and 2 raw products; 3 the product that takes their sums; 4 EXIT. */
 static void lose_a_post(weft_plan_part *parts)
 {
     parts[1].tasks[1].post_count--;

@@ -402,11 +402,11 @@ static const weft_region *first_destination(weft_lowering *low, const weft_task 
 }
 
 /*
- * A chain: tasks of a lane that continue one another's sums, each but the last marked as carrying. The
+ * Carried sums: tasks of a lane that continue one another's, each but the last marked as carrying. The
  * walkers keep the sums in registers: one GEMM over the whole k-range, whose waits say from which step on
  * they count.
  */
-const weft_task *weft_lower_chain(const weft_lowering *low, const weft_lane *lane, uint32_t last)
+const weft_task *weft_lower_first_carried(const weft_lowering *low, const weft_lane *lane, uint32_t last)
 {
     const weft_task *tasks = &low->part->tasks[lane->task0];
     while (last > 0 && tasks[last - 1].flags & WEFT_TASK_CARRY)
@@ -414,9 +414,9 @@ const weft_task *weft_lower_chain(const weft_lowering *low, const weft_lane *lan
     return &tasks[last];
 }
 
-/* A and B of the whole chain. */
-static void join_chain(const weft_lowering *low, const weft_task *first, const weft_task *last,
-                       weft_region *a, weft_region *b)
+/* A and B of all tasks from `first`, which carries, to `last`. */
+static void join_carried(const weft_lowering *low, const weft_task *first, const weft_task *last,
+                         weft_region *a, weft_region *b)
 {
     const weft_region *end = weft_product_a(low->part, last);
     *a = *weft_product_a(low->part, first);
@@ -441,7 +441,7 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
     weft_task_roles roles = weft_task_roles_of(task);
     bool bulk = !weft_cuda_walkers[low->program->walker].exchanged;
     weft_status status;
-    join_chain(low, first, task, a, b);
+    join_carried(low, first, task, a, b);
     status = check_gemm(low, task, a);
     out->kind = WEFT_CUDA_GEMM;
     out->k = (int32_t)a->cols;

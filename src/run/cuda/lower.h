@@ -26,8 +26,8 @@ weft_status weft_lower_post(weft_lowering *low, uint32_t signal, int rank);
 weft_status weft_lower_waits(weft_lowering *low, const weft_task *task, int64_t step, uint32_t *count);
 weft_status weft_lower_posts(weft_lowering *low, const weft_task *task, uint32_t *first, uint32_t *count);
 
-/* The first task of the chain whose last one is `last` of the lane: see lower.c. */
-const weft_task *weft_lower_chain(const weft_lowering *low, const weft_lane *lane, uint32_t last);
+/* The first of the tasks that carry their sums to task `last` of the lane, or that one: see lower.c. */
+const weft_task *weft_lower_first_carried(const weft_lowering *low, const weft_lane *lane, uint32_t last);
 
 /* Columns of the widest tile that the walkers make of a product. */
 int weft_cuda_widest(weft_dtype dtype);

@@ -13,7 +13,7 @@
  * A plan may rely on a lane doing its tasks one after another. The members of a crew do not wait for each
  * other between tasks, so where a task touches what an earlier one of its lane wrote (or writes what that one
  * touched) the weft_lowering adds a signal of its own: the earlier task posts it, the later one waits. What a
- * chain carries never leaves its registers. A collective's CTA does its lane's tasks one after another.
+ * task carries never leaves its registers. A collective's CTA does its lane's tasks one after another.
  */
 typedef struct lane_order {
     uint32_t *signal; /* per task of the lane: the private signal it posts, 0 = none (0 is never private) */
@@ -107,7 +107,7 @@ static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_
 {
     const weft_task *tasks = &low->part->tasks[lane->task0], *task = &tasks[at];
     const weft_region *d = weft_task_regions(low->part, task);
-    const weft_task *first = task->kind == WEFT_TASK_GEMM ? weft_lower_chain(low, lane, at) : task;
+    const weft_task *first = task->kind == WEFT_TASK_GEMM ? weft_lower_first_carried(low, lane, at) : task;
     int64_t step_k = weft_lower_step_k(low);
     uint32_t waits = 0, posts;
     weft_status status;
