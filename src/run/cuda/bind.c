@@ -183,7 +183,7 @@ weft_status weft_cuda_plan_reach(weft_plan *plan, const weft_operands *operands,
     weft_cuda_meeting *meeting;
     weft_status status = WEFT_OK;
 
-    if (weft_cuda_plan_of(plan)->hidden) {
+    if (weft_cuda_plan_of(plan)->untold) {
         *reach = WEFT_REACH_ALL;
         return WEFT_OK;
     }
@@ -477,8 +477,8 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
 
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
         touched |= is_told(plan, role) && !by_packets(plan);
-    meeting = touched && !p->hidden ? find_meeting(plan, operands) : NULL;
-    if (touched && !meeting && !p->hidden) {
+    meeting = touched && !p->untold ? find_meeting(plan, operands) : NULL;
+    if (touched && !meeting && !p->untold) {
         status = hold_meeting(plan, operands, &meeting);
         if (status != WEFT_OK)
             return status;
@@ -490,7 +490,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
         return status;
     if (status == WEFT_OK)
         status = weft_cuda_alone_take(plan, operands);
-    if (status == WEFT_OK && p->hidden && !(none = stand_for_meeting(plan)))
+    if (status == WEFT_OK && p->untold && !(none = stand_for_meeting(plan)))
         status = weft_error_set(&plan->group->error, WEFT_ERR_MEMORY,
                                 "rank %d has no memory for its peers' operands", plan->group->rank);
     if (status == WEFT_OK)
@@ -515,7 +515,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
     room->operands = *known;
     room->checked = *operands;
     room->executor = executor;
-    room->hidden = p->hidden;
+    room->untold = p->untold;
     *bound = room;
     return WEFT_OK;
 }
@@ -549,7 +549,7 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
     }
     status = weft_cuda_stage_run(plan, &stages, true, stream); /* for peers it has run in any case */
     weft_cuda_plan_of(plan)->issued = true;
-    weft_cuda_plan_of(plan)->hidden = false;
+    weft_cuda_plan_of(plan)->untold = false;
     if (capture == CU_STREAM_CAPTURE_STATUS_NONE) {
         bound->used = ++weft_cuda_of(plan->group)->runs;
         WEFT_CUDA_TRY(cuEventRecord(bound->last, stream));
@@ -604,7 +604,7 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
     if (by_packets(plan) && p->bound_count > 0)
         bound = &p->bound[0];
     for (int i = 0; i < p->bound_count && !bound; i++)
-        if (p->bound[i].hidden == p->hidden && memcmp(&p->bound[i].operands, &known, sizeof(known)) == 0)
+        if (p->bound[i].untold == p->untold && memcmp(&p->bound[i].operands, &known, sizeof(known)) == 0)
             bound = &p->bound[i];
     weft_cuda_push(g);
     if (!bound)

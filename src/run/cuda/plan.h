@@ -59,7 +59,7 @@ typedef struct weft_cuda_bound {
     uint64_t used; /* when it last ran: which of the group's runs that was */
     CUevent last;  /* behind its last run */
     bool captured; /* a graph may run it at any time: it stays as long as the plan */
-    bool hidden;   /* of the plan's first run: of its operands no rank knows whether others have them so */
+    bool untold;   /* of the plan's first run: of its operands no rank knows whether others have them so */
 } weft_cuda_bound;
 
 typedef struct weft_cuda_plan {
@@ -67,7 +67,7 @@ typedef struct weft_cuda_plan {
     uint32_t number;             /* of the plan in its group: equal on all ranks */
     bool retired;                /* destroyed; the block goes when it is on all ranks */
     bool unmet;                  /* each rank made it by itself, in the group's arena (unmet.h) */
-    bool hidden; /* nobody has told where its operands lie, for its first run: what peers touch is staged */
+    bool untold; /* nobody has told where its operands lie, for its first run: what peers touch is staged */
     char *block;
     size_t *offsets; /* by operand: of scratch operands in the block */
     int64_t *lds;

@@ -50,7 +50,7 @@ bool weft_cuda_is_staged(const weft_plan *plan, int role, const weft_operands *o
             plan->part.problem.schedule == WEFT_SCHEDULE_PACKETS && given.data == recv.data)
             return false; /* a thread has sent what it overwrites */
     }
-    if (weft_cuda_plan_of(plan)->hidden && plan->touched & 1u << role && bytes &&
+    if (weft_cuda_plan_of(plan)->untold && plan->touched & 1u << role && bytes &&
         weft_given_needed(plan, (weft_operand_role)role))
         return true;
     if (is_halved(plan, role) && given.rows > 1 && given.ld != given.cols)

@@ -12,7 +12,7 @@ enum {
     EVENTS = 256     /* for programs of such plans, where other ranks are in the context */
 };
 #define RESERVED_MOST ((size_t)128 << 20) /* of the arena, before such a plan needs it */
-#define HIDDEN_MOST ((size_t)32 << 20)    /* of operands that are copied once so that nobody need tell */
+#define UNTOLD_MOST ((size_t)32 << 20)    /* of operands that are copied once so that nobody need tell */
 
 /* ---- the arena, swept --------------------------------------------------------------------------------- */
 
@@ -143,17 +143,17 @@ static uint32_t number_of(const weft_plan *plan)
 }
 
 /* Where its first run stages what peers touch, where that is not too much. */
-static weft_status hide(weft_plan *plan)
+static weft_status begin_untold(weft_plan *plan)
 {
     size_t bytes = plan->touched ? weft_cuda_staging_bytes(plan) : 0;
     weft_status status;
 
-    if (!bytes || bytes > HIDDEN_MOST)
+    if (!bytes || bytes > UNTOLD_MOST)
         return WEFT_OK;
     status = weft_cuda_staging_hold(plan->group, bytes);
     if (status == WEFT_OK)
         status = weft_cuda_staging_take(plan);
-    weft_cuda_plan_of(plan)->hidden = status == WEFT_OK;
+    weft_cuda_plan_of(plan)->untold = status == WEFT_OK;
     return status;
 }
 
@@ -177,7 +177,7 @@ bool weft_cuda_unmet_make(weft_plan *plan, weft_status *status)
     }
     *status = weft_cuda_unmet_memory(group, plan->bytes, &p->block);
     if (*status == WEFT_OK)
-        *status = hide(plan);
+        *status = begin_untold(plan);
     if (*status != WEFT_OK)
         return false;
     p->number = number_of(plan);

@@ -6,7 +6,7 @@
  * which all runs before are through; zeros; and another one.
  *
  * Where peers touch a plan's operands, nobody has told where those lie. So its first run stages them in
- * symmetric memory that a group's plans share (`hidden`), and the ranks meet for them in the second.
+ * symmetric memory that a group's plans share (`untold`), and the ranks meet for them in the second.
  *
  * What the ranks ask for is compared when they wait (journal.h).
  */
