@@ -201,7 +201,7 @@ weft_status weft_moe_device_dispatch_send(weft_moe_lane *lane, const weft_moe_in
     return send(lane, input, fault, false);
 }
 
-weft_status weft_moe_device_dispatch_early(weft_moe_lane *lane, const weft_moe_input *input, void *packed)
+weft_status weft_moe_device_dispatch_arriving(weft_moe_lane *lane, const weft_moe_input *input, void *packed)
 {
     weft_status status = send(lane, input, NULL, true);
 

@@ -17,7 +17,7 @@ weft_status weft_moe_device_dispatch_send(weft_moe_lane *lane, const weft_moe_in
                                           const char *fault);
 weft_status weft_moe_device_dispatch_recv(weft_moe_lane *lane, weft_moe_view *view);
 /* Both halves, of experts that begin with rows that have arrived: these are packed by expert. */
-weft_status weft_moe_device_dispatch_early(weft_moe_lane *lane, const weft_moe_input *input, void *packed);
+weft_status weft_moe_device_dispatch_arriving(weft_moe_lane *lane, const weft_moe_input *input, void *packed);
 weft_status weft_moe_device_layout(weft_moe_lane *lane, int64_t alignment, int64_t *start, int64_t *rows);
 weft_status weft_moe_device_gather(weft_moe_lane *lane, const int64_t *start, void *packed);
 weft_status weft_moe_device_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start);

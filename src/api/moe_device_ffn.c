@@ -134,15 +134,15 @@ static weft_grouped_args product_of(const device_ffn *ffn, const int64_t *offset
 }
 
 /* The first product, of rows that may still be on their way. */
-static weft_status multiply_early(const device_ffn *ffn, int lane, weft_grouped_args *args)
+static weft_status multiply_arriving(const device_ffn *ffn, int lane, weft_grouped_args *args)
 {
     weft_status status = weft_grouped_complete(args, &ffn->group->error);
 
     return status ? status : ops_of(ffn->group)->multiply(ffn->moe->device, lane, args);
 }
 
-/* Both products. `early`: the first begins with rows that have arrived. */
-static weft_status multiply(const device_ffn *ffn, int lane, const int64_t *offset, bool early)
+/* Both products. `arriving`: the first begins with rows that have arrived. */
+static weft_status multiply(const device_ffn *ffn, int lane, const int64_t *offset, bool arriving)
 {
     int64_t hidden = ffn->moe->config.hidden;
     weft_grouped_args args = product_of(ffn, offset, &ffn->weights.gate_up, ffn->inter, hidden);
@@ -151,7 +151,7 @@ static weft_status multiply(const device_ffn *ffn, int lane, const int64_t *offs
     args.a = ffn->packed;
     args.d = ffn->middle;
     args.act = WEFT_ACT_SILU_GATED;
-    status = early ? multiply_early(ffn, lane, &args) : weft_grouped_gemm(ffn->group, &args);
+    status = arriving ? multiply_arriving(ffn, lane, &args) : weft_grouped_gemm(ffn->group, &args);
     if (status)
         return status;
     args = product_of(ffn, offset, &ffn->weights.down, hidden, ffn->inter);
@@ -190,13 +190,13 @@ weft_status weft_moe_device_forward(weft_moe_lane *lane, const weft_moe_input *i
     const device_ffn *ffn = weft_moe_ffn_wrapped(expert);
     weft_device_moe_view there;
     weft_error_text text;
-    bool early;
+    bool arriving;
     weft_status status;
 
     fault = fault ? fault : fault_of(lane, input, ffn, y, &text);
-    early = !fault && input && ops_of(moe->group)->begins_early(moe->device, input->x);
-    if (early) {
-        status = weft_moe_device_dispatch_early(lane, input, ffn->packed);
+    arriving = !fault && input && ops_of(moe->group)->takes_arriving(moe->device, input->x);
+    if (arriving) {
+        status = weft_moe_device_dispatch_arriving(lane, input, ffn->packed);
     } else {
         status = weft_moe_device_dispatch_send(lane, input, fault);
         if (!status)
@@ -204,10 +204,10 @@ weft_status weft_moe_device_forward(weft_moe_lane *lane, const weft_moe_input *i
     }
     if (!status)
         status = ops_of(moe->group)->view(moe->device, lane->index, false, &there);
-    if (!status && moe->experts_here && !early)
+    if (!status && moe->experts_here && !arriving)
         status = weft_moe_device_gather(lane, NULL, ffn->packed);
     if (!status && moe->experts_here)
-        status = multiply(ffn, lane->index, there.offset, early);
+        status = multiply(ffn, lane->index, there.offset, arriving);
     if (!status)
         status = weft_moe_device_combine_send(lane, ffn->packed, NULL);
     return status ? status : weft_moe_device_combine_recv(lane, y);

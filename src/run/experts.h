@@ -115,7 +115,7 @@ typedef struct weft_device_moe_ops {
     /* Whether experts are to begin with rows that have arrived, of a round that dispatches the tokens at x;
      * then DISPATCH goes by lists, MOVE packs the rows, and `multiply` makes their first product, whose sizes
      * have been checked. What each rank does is its own affair. */
-    bool (*begins_early)(const weft_device_moe *moe, const void *x);
+    bool (*takes_arriving)(const weft_device_moe *moe, const void *x);
     weft_status (*multiply)(weft_device_moe *moe, int lane, const weft_grouped_args *args);
     /* Whether the backend has such experts; the sentence says which it has. */
     weft_status (*ffn_check)(weft_group *group, const weft_device_ffn_shape *shape);

@@ -83,7 +83,7 @@ static void make_row(const weft_cuda_grouped *g, int e, int64_t row)
 /* Every step that the kernel would wait for has come, and rows of an expert lie in the order of steps. */
 static bool has_arrived(const weft_cuda_grouped *g)
 {
-    const weft_cuda_arrival *a = &g->arrival;
+    const weft_cuda_arriving_rows *a = &g->arriving;
     bool right = true;
 
     for (int i = 0; i <= a->steps; i++)
@@ -98,7 +98,7 @@ static void run(void *argument)
 {
     weft_cuda_grouped_launch *l = argument;
     const weft_cuda_grouped *g = &l->grouped;
-    bool arrived = !g->arrival.ready || has_arrived(g);
+    bool arrived = !g->arriving.ready || has_arrived(g);
 
     CHECK_INT(g->counter[0], 0);
     CHECK_INT(g->counter[1], 0);

@@ -1,6 +1,6 @@
 /* Mixture of experts of weft.h on groups of fake GPUs: results, streams, errors, and a rank that is lost. */
 #include "fake_gpu.h"
-#include "moe_early_cases.h"
+#include "moe_arriving_cases.h"
 #include "moe_round_cases.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -31,45 +31,45 @@ static void shapes_process(int rank, void *argument)
     weft_finalize(group);
 }
 
-static void early(weft_group *group, void *argument)
+static void arriving(weft_group *group, void *argument)
 {
     moe_rank r;
 
     (void)argument;
     if (moe_begin_on(group, weft_rank(group), &r))
-        moe_early(&r, driver);
+        moe_arriving(&r, driver);
     moe_end(&r);
 }
 
-static void early_uneven(weft_group *group, void *argument)
+static void arriving_uneven(weft_group *group, void *argument)
 {
     moe_rank r;
 
     (void)argument;
     if (moe_begin_on(group, weft_rank(group), &r))
-        moe_early_uneven(&r);
+        moe_arriving_uneven(&r);
     moe_end(&r);
 }
 
 /* Ranks that come late one after another, each within its time, do not end the product that waits for all. */
-static void early_patience(void)
+static void arriving_patience(void)
 {
     weft_cuda_moe_state state = {0};
     weft_cuda_control control = {0};
     weft_cuda_moe lane = {.world = 8, .deadline_ns = 1000, .state = &state, .control = &control};
 
-    CHECK(weft_cuda_moe_arrival(&lane).deadline_ns > 9 * lane.deadline_ns);
+    CHECK(weft_cuda_moe_arriving(&lane).deadline_ns > 9 * lane.deadline_ns);
     lane.deadline_ns = UINT64_MAX / 4;
-    CHECK(weft_cuda_moe_arrival(&lane).deadline_ns >= lane.deadline_ns);
+    CHECK(weft_cuda_moe_arriving(&lane).deadline_ns >= lane.deadline_ns);
 }
 
-static void early_missing(weft_group *group, void *argument)
+static void arriving_missing(weft_group *group, void *argument)
 {
     moe_rank r;
 
     (void)argument;
     if (moe_begin_on(group, weft_rank(group), &r))
-        moe_early_missing(&r);
+        moe_arriving_missing(&r);
 }
 
 static void errors(weft_group *group, void *argument)
@@ -97,13 +97,13 @@ int main(void)
         ranks_run(ranks, shapes, NULL);
     CHECK_INT(fake_gpu_take_counts().moves, 0);
     fake_gpu_install(3, 16, true);
-    ranks_run(3, early, NULL);
+    ranks_run(3, arriving, NULL);
     CHECK(fake_gpu_take_counts().moves > 0);
-    ranks_run(3, early_missing, NULL);
-    early_patience();
+    ranks_run(3, arriving_missing, NULL);
+    arriving_patience();
     fake_gpu_take_counts();
     fake_gpu_uneven(2);
-    ranks_run(3, early_uneven, NULL);
+    ranks_run(3, arriving_uneven, NULL);
     CHECK(fake_gpu_take_counts().moves > 0);
     fake_gpu_install(3, 4, false);
     ranks_run(3, shapes, &no);

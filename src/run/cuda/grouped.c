@@ -113,8 +113,8 @@ static int clusters_for(const weft_cuda_grouped *g, int most)
 }
 
 weft_status weft_cuda_grouped_prepare(const weft_cuda_device *device, const weft_grouped_args *args,
-                                      const weft_cuda_arrival *arrival, uint32_t *counter, int clusters,
-                                      weft_cuda_grouped_launch *launch, weft_error_text *error)
+                                      const weft_cuda_arriving_rows *arriving, uint32_t *counter,
+                                      int clusters, weft_cuda_grouped_launch *launch, weft_error_text *error)
 {
     bool gated = is_gated(args->act), reads = args->alpha != 0 && args->k > 0;
     weft_status status = check(device, args, reads, error);
@@ -145,8 +145,8 @@ weft_status weft_cuda_grouped_prepare(const weft_cuda_device *device, const weft
         .alpha = args->alpha,
     };
 
-    if (arrival)
-        g.arrival = *arrival;
+    if (arriving)
+        g.arriving = *arriving;
 
     *launch = (weft_cuda_grouped_launch){.grouped = g};
     if (status != WEFT_OK || g.experts == 0 || g.rows == 0 || g.cols == 0)
@@ -234,7 +234,8 @@ static weft_status open_counter(weft_group *group)
     return WEFT_OK;
 }
 
-static weft_status issue(weft_group *group, const weft_grouped_args *args, const weft_cuda_arrival *arrival)
+static weft_status issue(weft_group *group, const weft_grouped_args *args,
+                         const weft_cuda_arriving_rows *arriving)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     bool alone = g->crews >= g->device->crews;
@@ -243,7 +244,7 @@ static weft_status issue(weft_group *group, const weft_grouped_args *args, const
     weft_status status = open_counter(group);
 
     if (status == WEFT_OK)
-        status = weft_cuda_grouped_prepare(g->device, args, arrival, (uint32_t *)(uintptr_t)g->tiles,
+        status = weft_cuda_grouped_prepare(g->device, args, arriving, (uint32_t *)(uintptr_t)g->tiles,
                                            g->crews, &launch, &group->error);
     if (status == WEFT_OK && launch.kernel)
         status = check_memory(group, args, launch.grouped.k > 0);
@@ -255,13 +256,13 @@ static weft_status issue(weft_group *group, const weft_grouped_args *args, const
 }
 
 weft_status weft_cuda_grouped_run_arriving(weft_group *group, const weft_grouped_args *args,
-                                           const weft_cuda_arrival *arrival)
+                                           const weft_cuda_arriving_rows *arriving)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     weft_status status;
 
     weft_cuda_push(g);
-    status = issue(group, args, arrival);
+    status = issue(group, args, arriving);
     weft_cuda_pop(g);
     return status;
 }

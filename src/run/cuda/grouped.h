@@ -16,11 +16,11 @@ typedef struct weft_cuda_grouped_launch {
 } weft_cuda_grouped_launch;
 
 /* From arguments that have been completed (src/api/grouped.c), for at most `clusters` clusters of two CTAs.
- * `counter` is two words of the device, 0 between launches. `arrival`: of rows that come meanwhile, or NULL.
+ * `counter` is two words of the device, 0 between launches. `arriving`: of rows that come meanwhile, or NULL.
  */
 weft_status weft_cuda_grouped_prepare(const weft_cuda_device *device, const weft_grouped_args *args,
-                                      const weft_cuda_arrival *arrival, uint32_t *counter, int clusters,
-                                      weft_cuda_grouped_launch *launch, weft_error_text *error);
+                                      const weft_cuda_arriving_rows *arriving, uint32_t *counter,
+                                      int clusters, weft_cuda_grouped_launch *launch, weft_error_text *error);
 
 /* `early`: nobody else is on the GPU, and the kernel may come in while the one before it ends. */
 weft_status weft_cuda_grouped_start(const weft_cuda_device *device, const weft_cuda_grouped_launch *launch,
@@ -28,7 +28,7 @@ weft_status weft_cuda_grouped_start(const weft_cuda_device *device, const weft_c
 
 /* Of rows that come meanwhile. */
 weft_status weft_cuda_grouped_run_arriving(weft_group *group, const weft_grouped_args *args,
-                                           const weft_cuda_arrival *arrival);
+                                           const weft_cuda_arriving_rows *arriving);
 
 /* The backend's call (run/backend.h). */
 weft_status weft_cuda_grouped_run(weft_group *group, const weft_grouped_args *args);

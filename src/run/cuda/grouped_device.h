@@ -23,13 +23,13 @@ enum {
 /* Rows of A that come while the kernel runs, step by step, or `ready` is NULL: they are there. In a run
  * `posts` are made to the word of each step, a line apart, and to one behind them before, when `offset` is
  * there. */
-typedef struct weft_cuda_arrival {
+typedef struct weft_cuda_arriving_rows {
     const uint64_t *ready, *runs;
     const int32_t *step; /* which brings a row; rows of an expert lie in the order of steps */
     uint32_t *abort;     /* not zero: nothing comes any more, and what is made is of no use */
     uint64_t deadline_ns;
     int32_t posts, steps;
-} weft_cuda_arrival;
+} weft_cuda_arriving_rows;
 
 typedef struct weft_cuda_grouped {
     int64_t rows, cols; /* of A and D; of an expert's B: twice the columns of D where `gated` */
@@ -47,7 +47,7 @@ typedef struct weft_cuda_grouped {
     int32_t bare;
     int32_t aligned; /* D allows stores of 16 bytes */
     float alpha;
-    weft_cuda_arrival arrival;
+    weft_cuda_arriving_rows arriving;
 } weft_cuda_grouped;
 
 #endif

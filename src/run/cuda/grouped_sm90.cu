@@ -48,7 +48,7 @@ __device__ void produce(const weft_cuda_grouped &g, const TensorMap &b_map, cons
         Tile t = await_tile(smem, phase);
         if (t.expert < 0)
             return;
-        if (g.arrival.ready) /* what others have brought is read by the copy engine */
+        if (g.arriving.ready) /* what others have brought is read by the copy engine */
             fence_proxy_all();
         int blocks = blocks_of<B>(t.width), steps = weft_divide_up(g.k, TILE_K * blocks);
         int half = t.width / CTAS,
@@ -499,7 +499,7 @@ __device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const Tenso
         map_prefetch(&many_map);
     }
     cluster_sync();
-    if (!g.arrival.ready)
+    if (!g.arriving.ready)
         grid_wait();
     grid_began();
     if (group == 0) {
@@ -513,7 +513,7 @@ __device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const Tenso
         consume<BF16, TRANS_B, B>(g, smem, rank, group - 1);
     }
     __syncwarp();
-    if (g.arrival.ready)
+    if (g.arriving.ready)
         grid_wait(); /* the next kernel waits for this one alone */
     cluster_sync();  /* what one CTA tells the other must find it there */
 }

@@ -159,7 +159,7 @@ __device__ int lay_out_tiles(const weft_cuda_grouped &g, uint32_t smem, int colu
         put(smem + Layout::counts + 4 * e, rows_of(g, e));
     __syncwarp();
     entries = 0;
-    if (g.arrival.ready) {
+    if (g.arriving.ready) {
         tiles = lay_out_part<B>(g, smem, column_tiles, FRONT, 0, entries);
         tiles = lay_out_part<B>(g, smem, column_tiles, BACK, tiles, entries);
     } else {
@@ -256,7 +256,7 @@ __device__ __forceinline__ Tile await_tile_together(uint32_t smem, uint32_t rank
 
 /* One thread: until a step has come, or nothing comes any more: whoever waited for that has told it before
  * this expires. Partner: the add_release_here of those who bring rows. */
-__device__ void await_rows(const weft_cuda_arrival &a, int step)
+__device__ void await_rows(const weft_cuda_arriving_rows &a, int step)
 {
     const uint64_t *word = a.ready + (int64_t)step * WEFT_CUDA_LINE_WORDS;
     uint64_t want = __ldcg(a.runs) * (uint64_t)a.posts, began = now_ns();
@@ -272,9 +272,9 @@ __device__ void await_rows(const weft_cuda_arrival &a, int step)
 template <Stored B> __device__ void hand_out(const weft_cuda_grouped &g, uint32_t smem)
 {
     int column_tiles = (int)(weft_divide_up(g.cols, WEFT_CUDA_GROUPED_COLS)), entries;
-    if (g.arrival.ready) {
+    if (g.arriving.ready) {
         if (threadIdx.x % 32 == 0)
-            await_rows(g.arrival, g.arrival.steps);
+            await_rows(g.arriving, g.arriving.steps);
         __syncwarp();
     }
     int tiles = lay_out_tiles<B>(g, smem, column_tiles, entries), clusters = (int)gridDim.x / CTAS;
@@ -283,10 +283,10 @@ template <Stored B> __device__ void hand_out(const weft_cuda_grouped &g, uint32_
         return;
     for (uint32_t phase = 0;; phase ^= 1) {
         Tile next = t < tiles ? tile_at<B>(g, smem, entries, t) : Tile{-1, 0, 0, 0, 0};
-        if (g.arrival.ready && t < tiles) {
-            int step = g.arrival.step[next.row + next.rows - 1];
+        if (g.arriving.ready && t < tiles) {
+            int step = g.arriving.step[next.row + next.rows - 1];
             if (step > come)
-                await_rows(g.arrival, step);
+                await_rows(g.arriving, step);
             come = max(come, step);
         }
         tell_tile(smem, next);

@@ -14,7 +14,7 @@ struct weft_device_moe {
     struct weft_device_moe *next; /* of the group */
     weft_group *group;
     weft_device_moe_shape shape;
-    bool early;    /* nobody else is on the GPU */
+    bool early;    /* its kernels come in early: nobody else is on the GPU */
     bool issued;   /* since its outcome was last looked at */
     bool captured; /* a graph may run it at any time */
     void *symmetric;
@@ -234,7 +234,7 @@ weft_status weft_cuda_moe_run(weft_device_moe *moe, int lane, weft_device_moe_ke
     return status;
 }
 
-bool weft_cuda_moe_begins_early(const weft_device_moe *moe, const void *x)
+bool weft_cuda_moe_takes_arriving(const weft_device_moe *moe, const void *x)
 {
     const weft_cuda_group *g = weft_cuda_of(moe->group);
 
@@ -243,9 +243,9 @@ bool weft_cuda_moe_begins_early(const weft_device_moe *moe, const void *x)
 
 weft_status weft_cuda_moe_multiply(weft_device_moe *moe, int lane, const weft_grouped_args *args)
 {
-    weft_cuda_arrival arrival = weft_cuda_moe_arrival(&moe->lanes[lane]);
+    weft_cuda_arriving_rows arriving = weft_cuda_moe_arriving(&moe->lanes[lane]);
 
-    return weft_cuda_grouped_run_arriving(moe->group, args, &arrival);
+    return weft_cuda_grouped_run_arriving(moe->group, args, &arriving);
 }
 
 /* ---- how they went --------------------------------------------------------------------------------------

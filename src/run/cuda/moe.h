@@ -35,7 +35,7 @@ bool weft_cuda_moe_moves(const weft_device_moe_shape *shape, int world);
 int weft_cuda_moe_movers(int sms);
 
 /* What the product waits for in a round of such a lane. */
-weft_cuda_arrival weft_cuda_moe_arrival(const weft_cuda_moe *lane);
+weft_cuda_arriving_rows weft_cuda_moe_arriving(const weft_cuda_moe *lane);
 
 /* Bytes of symmetric and of private memory of a lane. */
 void weft_cuda_moe_measure(const weft_device_moe_shape *shape, int world, weft_cuda_moe_room room,
@@ -64,7 +64,7 @@ weft_status weft_cuda_moe_create(weft_group *group, const weft_device_moe_shape 
 weft_status weft_cuda_moe_destroy(weft_device_moe *moe);
 weft_status weft_cuda_moe_run(weft_device_moe *moe, int lane, weft_device_moe_kernel kernel,
                               const weft_device_moe_args *call);
-bool weft_cuda_moe_begins_early(const weft_device_moe *moe, const void *x);
+bool weft_cuda_moe_takes_arriving(const weft_device_moe *moe, const void *x);
 weft_status weft_cuda_moe_multiply(weft_device_moe *moe, int lane, const weft_grouped_args *args);
 weft_status weft_cuda_moe_wait(weft_device_moe *moe);
 weft_status weft_cuda_moe_view(weft_device_moe *moe, int lane, bool counts, weft_device_moe_view *view);

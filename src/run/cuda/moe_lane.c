@@ -149,15 +149,15 @@ static uint64_t wait_of_tiles(const weft_cuda_moe *lane)
     return lane->deadline_ns > UINT64_MAX / waits ? UINT64_MAX : waits * lane->deadline_ns;
 }
 
-weft_cuda_arrival weft_cuda_moe_arrival(const weft_cuda_moe *lane)
+weft_cuda_arriving_rows weft_cuda_moe_arriving(const weft_cuda_moe *lane)
 {
-    return (weft_cuda_arrival){.ready = lane->ready,
-                               .runs = &lane->state->moved,
-                               .step = lane->entry_step,
-                               .abort = &lane->control->abort,
-                               .deadline_ns = wait_of_tiles(lane),
-                               .posts = (int32_t)lane->movers,
-                               .steps = lane->world};
+    return (weft_cuda_arriving_rows){.ready = lane->ready,
+                                     .runs = &lane->state->moved,
+                                     .step = lane->entry_step,
+                                     .abort = &lane->control->abort,
+                                     .deadline_ns = wait_of_tiles(lane),
+                                     .posts = (int32_t)lane->movers,
+                                     .steps = lane->world};
 }
 
 void weft_cuda_moe_measure(const weft_device_moe_shape *shape, int world, weft_cuda_moe_room room,

@@ -142,7 +142,7 @@ static int put_products(round_bench *m, int rank, bool arrives)
     gpu_experts *b = &m->b;
     const gpu_rank *r = &b->ranks[rank];
     const round_rank *own = &m->ranks[rank];
-    weft_cuda_arrival arrival = weft_cuda_moe_arrival(&r->lane);
+    weft_cuda_arriving_rows arriving = weft_cuda_moe_arriving(&r->lane);
     bool alone = b->link || b->world == 1;
 
     for (int i = 0; i < 2; i++) {
@@ -161,7 +161,7 @@ static int put_products(round_bench *m, int rank, bool arrives)
         args.ldb = i ? n : 2 * n;
         args.ldd = n;
         args.stride_b = args.ldb * k;
-        status = weft_cuda_grouped_prepare(&b->device, &args, arrives && i == 0 ? &arrival : NULL,
+        status = weft_cuda_grouped_prepare(&b->device, &args, arrives && i == 0 ? &arriving : NULL,
                                            at(own->counter), b->device.crews / (alone ? 1 : b->world),
                                            &launch, &b->error);
         if (status == WEFT_OK)

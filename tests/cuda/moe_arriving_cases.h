@@ -1,16 +1,16 @@
 /* Layers on a group of GPUs, each with a rank to itself, that have so many rows that experts begin with those
  * that have arrived: beside the CPU, and what becomes of a round that cannot be. For three ranks. */
-#ifndef WEFT_TESTS_CUDA_MOE_EARLY_CASES_H
-#define WEFT_TESTS_CUDA_MOE_EARLY_CASES_H
+#ifndef WEFT_TESTS_CUDA_MOE_ARRIVING_CASES_H
+#define WEFT_TESTS_CUDA_MOE_ARRIVING_CASES_H
 
 #include "moe_ffn_cases.h"
 
-static const moe_case moe_early_shapes[] = {
+static const moe_case moe_arriving_shapes[] = {
     {4, 2, 8, 400, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 0, 31, 0},
     {5, 3, 24, 330, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 1, 0, 32, 0}};
 
 /* A token of rank 1 names an expert that is not there: all leave the round, and the next one works. */
-static inline void moe_early_refused(moe_rank *r, moe_ffn_pair *p)
+static inline void moe_arriving_refused(moe_rank *r, moe_ffn_pair *p)
 {
     bool wrong = weft_rank(r->gpu) == 1;
     size_t y_bytes = (size_t)(p->c.tokens * moe_row_bytes(&p->c)), mark = r->used;
@@ -39,7 +39,7 @@ static inline void moe_early_refused(moe_rank *r, moe_ffn_pair *p)
 /* Round by round each rank does one or the other: it begins with rows that have arrived, or its call returns
  * when it is done, or x lies so that rows cannot be moved. In every fifth round a token of one rank cannot
  * be. */
-static inline void moe_early_by_turns(moe_rank *r, moe_ffn_pair *p, int rounds)
+static inline void moe_arriving_by_turns(moe_rank *r, moe_ffn_pair *p, int rounds)
 {
     size_t y_bytes = (size_t)(p->c.tokens * moe_row_bytes(&p->c)), mark = r->used;
     int rank = weft_rank(r->gpu), world = weft_size(r->gpu);
@@ -82,17 +82,17 @@ static inline void moe_early_by_turns(moe_rank *r, moe_ffn_pair *p, int rounds)
     free(y);
 }
 
-static inline void moe_early(moe_rank *r, const weft_cuda_driver *cu)
+static inline void moe_arriving(moe_rank *r, const weft_cuda_driver *cu)
 {
-    for (size_t i = 0; i < sizeof(moe_early_shapes) / sizeof(*moe_early_shapes); i++) {
+    for (size_t i = 0; i < sizeof(moe_arriving_shapes) / sizeof(*moe_arriving_shapes); i++) {
         moe_ffn_pair p;
 
-        moe_ffn_open(r, &moe_early_shapes[i], true, &p);
+        moe_ffn_open(r, &moe_arriving_shapes[i], true, &p);
         moe_forward_rounds(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, true);
         /* those whose calls return when they are done wait for all rows */
         moe_forward_rounds(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, weft_rank(r->gpu) % 2);
-        moe_early_refused(r, &p);
-        moe_early_by_turns(r, &p, 20);
+        moe_arriving_refused(r, &p);
+        moe_arriving_by_turns(r, &p, 20);
         moe_forward_graph(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, cu);
         moe_round(r, &p.c, p.cpu, p.gpu, 0);
         moe_ffn_close(&p, i % 2 == 0);
@@ -100,17 +100,17 @@ static inline void moe_early(moe_rank *r, const weft_cuda_driver *cu)
 }
 
 /* GPUs of different sizes, so that one rank alone has all of its own. */
-static inline void moe_early_uneven(moe_rank *r)
+static inline void moe_arriving_uneven(moe_rank *r)
 {
     moe_ffn_pair p;
 
-    moe_ffn_open(r, &moe_early_shapes[0], true, &p);
+    moe_ffn_open(r, &moe_arriving_shapes[0], true, &p);
     moe_forward_rounds(r, p.c, p.cpu, p.gpu, &p.expert, &p.there, true);
     moe_ffn_close(&p, true);
 }
 
 /* Rank 1 does not come. */
-static inline void moe_early_missing(moe_rank *r)
+static inline void moe_arriving_missing(moe_rank *r)
 {
     bool missing = weft_rank(r->gpu) == 1;
     weft_moe_input up;
@@ -118,7 +118,7 @@ static inline void moe_early_missing(moe_rank *r)
     moe_tokens t;
     void *y;
 
-    moe_ffn_open(r, &moe_early_shapes[0], true, &p);
+    moe_ffn_open(r, &moe_arriving_shapes[0], true, &p);
     p.c.kind = MOE_FULL;
     t = moe_ffn_tokens(&p.c, weft_rank(r->gpu), 0);
     up = moe_input_up(r, &p.c, &t);
