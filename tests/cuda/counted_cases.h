@@ -56,7 +56,7 @@ static inline weft_status counted_call(weft_group *group, const counted_case *t,
     }
 }
 
-/* A case that every rank makes alike: counts from nothing to several rounds of all stripes. */
+/* A case that every rank makes alike: counts from nothing to several rounds of all tracks. */
 static inline counted_case counted_make(const weft_group *group, weft_entry entry, uint64_t seed,
                                         int64_t most)
 {

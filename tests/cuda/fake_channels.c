@@ -5,14 +5,14 @@
 
 #include <string.h>
 
-static uint64_t load(const weft_cuda_channels *c, weft_cuda_channel_line line, int with, int stripe)
+static uint64_t load(const weft_cuda_channels *c, weft_cuda_channel_line line, int with, int track)
 {
-    return __atomic_load_n(weft_cuda_channel_at(c, c->rank, line, with, stripe), __ATOMIC_ACQUIRE);
+    return __atomic_load_n(weft_cuda_channel_at(c, c->rank, line, with, track), __ATOMIC_ACQUIRE);
 }
 
-static void post(const weft_cuda_channels *c, int in, weft_cuda_channel_line line, int stripe)
+static void post(const weft_cuda_channels *c, int in, weft_cuda_channel_line line, int track)
 {
-    __atomic_fetch_add(weft_cuda_channel_at(c, in, line, c->rank, stripe), 1, __ATOMIC_RELEASE);
+    __atomic_fetch_add(weft_cuda_channel_at(c, in, line, c->rank, track), 1, __ATOMIC_RELEASE);
 }
 
 static void give_up(const weft_cuda_channels *c, int peer, weft_cuda_channel_fault why, uint64_t have,
@@ -28,16 +28,16 @@ static void give_up(const weft_cuda_channels *c, int peer, weft_cuda_channel_fau
 }
 
 /* As `deadlocks` of channels.cu. */
-static bool reached(const weft_cuda_channels *c, weft_cuda_channel_line line, int peer, int stripe,
+static bool reached(const weft_cuda_channels *c, weft_cuda_channel_line line, int peer, int track,
                     uint64_t want)
 {
     weft_cuda_channel_line theirs = c->sends ? WEFT_CUDA_ARRIVED : WEFT_CUDA_WANTED,
                            mine = c->sends ? WEFT_CUDA_RECEIVED : WEFT_CUDA_SENT;
 
-    if (load(c, line, peer, stripe) >= want)
+    if (load(c, line, peer, track) >= want)
         return true;
     if (c->only >= 0 && load(c, theirs, peer, 0) > load(c, mine, peer, 0) &&
-        load(c, line, peer, stripe) < want)
+        load(c, line, peer, track) < want)
         give_up(c, peer, c->sends ? WEFT_CUDA_CHANNEL_SENDS : WEFT_CUDA_CHANNEL_RECEIVES, 0, want);
     return false;
 }
@@ -46,25 +46,25 @@ static bool reached(const weft_cuda_channels *c, weft_cuda_channel_line line, in
 static int awaits(const weft_cuda_channels *c, const weft_cuda_job *job, int64_t round, bool ends)
 {
     if (job->kind == WEFT_CUDA_PUSH) {
-        int64_t want = (int64_t)load(c, WEFT_CUDA_SENT, job->peer, job->stripe) +
+        int64_t want = (int64_t)load(c, WEFT_CUDA_SENT, job->peer, job->track) +
                        (ends ? job->chunks : round + 1 - WEFT_CUDA_CHANNEL_SLOTS);
 
         if ((ends && c->only < 0) || want <= 0 ||
-            reached(c, WEFT_CUDA_TAKEN, job->peer, job->stripe, (uint64_t)want))
+            reached(c, WEFT_CUDA_TAKEN, job->peer, job->track, (uint64_t)want))
             return -1;
         return job->peer;
     }
     if (ends || job->kind == WEFT_CUDA_KEEP)
         return -1;
     for (int rank = 0; rank < c->world; rank++) {
-        uint64_t chunk = load(c, WEFT_CUDA_RECEIVED, rank, job->stripe) + (uint64_t)round;
+        uint64_t chunk = load(c, WEFT_CUDA_RECEIVED, rank, job->track) + (uint64_t)round;
 
         if (rank == c->rank || (job->kind == WEFT_CUDA_PULL && rank != job->peer))
             continue;
-        if (c->only >= 0 && job->stripe == 0 && round == 0)
+        if (c->only >= 0 && job->track == 0 && round == 0)
             __atomic_store_n(weft_cuda_channel_at(c, rank, WEFT_CUDA_WANTED, c->rank, 0), chunk + 1,
                              __ATOMIC_RELEASE);
-        if (!reached(c, WEFT_CUDA_ARRIVED, rank, job->stripe, chunk + 1))
+        if (!reached(c, WEFT_CUDA_ARRIVED, rank, job->track, chunk + 1))
             return rank;
     }
     return -1;
@@ -74,7 +74,7 @@ static int awaits(const weft_cuda_channels *c, const weft_cuda_job *job, int64_t
 static bool agrees(const weft_cuda_channels *c, const weft_cuda_job *job, int peer, uint64_t chunk)
 {
     const uint64_t *note =
-        weft_cuda_channel_note(weft_cuda_channel_at(c, c->rank, WEFT_CUDA_ARRIVED, peer, job->stripe), chunk);
+        weft_cuda_channel_note(weft_cuda_channel_at(c, c->rank, WEFT_CUDA_ARRIVED, peer, job->track), chunk);
     bool other = note[0] != c->call;
 
     if (!other && note[1] == (uint64_t)job->bytes)
@@ -92,27 +92,27 @@ static void copy(char *to, const char *from, int64_t bytes)
 
 static void push(const weft_cuda_channels *c, const weft_cuda_job *job, int64_t round)
 {
-    uint64_t chunk = load(c, WEFT_CUDA_SENT, job->peer, job->stripe) + (uint64_t)round;
+    uint64_t chunk = load(c, WEFT_CUDA_SENT, job->peer, job->track) + (uint64_t)round;
     uint64_t *note = weft_cuda_channel_note(
-        weft_cuda_channel_at(c, job->peer, WEFT_CUDA_ARRIVED, c->rank, job->stripe), chunk);
+        weft_cuda_channel_at(c, job->peer, WEFT_CUDA_ARRIVED, c->rank, job->track), chunk);
 
-    copy(weft_cuda_channel_slot(c, job->peer, c->rank, job->stripe, chunk),
+    copy(weft_cuda_channel_slot(c, job->peer, c->rank, job->track, chunk),
          c->peer[job->peer].send + weft_cuda_job_begin(c, job, round), weft_cuda_job_bytes(c, job, round));
     note[0] = c->call;
     note[1] = (uint64_t)job->bytes;
-    post(c, job->peer, WEFT_CUDA_ARRIVED, job->stripe);
+    post(c, job->peer, WEFT_CUDA_ARRIVED, job->track);
 }
 
 static void pull(const weft_cuda_channels *c, const weft_cuda_job *job, int64_t round)
 {
-    uint64_t chunk = load(c, WEFT_CUDA_RECEIVED, job->peer, job->stripe) + (uint64_t)round;
+    uint64_t chunk = load(c, WEFT_CUDA_RECEIVED, job->peer, job->track) + (uint64_t)round;
 
     if (!agrees(c, job, job->peer, chunk))
         return;
     copy(c->peer[job->peer].recv + weft_cuda_job_begin(c, job, round),
-         weft_cuda_channel_slot(c, c->rank, job->peer, job->stripe, chunk),
+         weft_cuda_channel_slot(c, c->rank, job->peer, job->track, chunk),
          weft_cuda_job_bytes(c, job, round));
-    post(c, job->peer, WEFT_CUDA_TAKEN, job->stripe);
+    post(c, job->peer, WEFT_CUDA_TAKEN, job->track);
 }
 
 static void combine(const weft_cuda_channels *c, const weft_cuda_job *job, int64_t round)
@@ -122,13 +122,13 @@ static void combine(const weft_cuda_channels *c, const weft_cuda_job *job, int64
     weft_view sources[WEFT_CUDA_CHANNEL_RANKS], into = {c->peer[c->rank].recv + begin, elements};
 
     for (int rank = 0; rank < c->world; rank++) {
-        uint64_t chunk = load(c, WEFT_CUDA_RECEIVED, rank, job->stripe) + (uint64_t)round;
+        uint64_t chunk = load(c, WEFT_CUDA_RECEIVED, rank, job->track) + (uint64_t)round;
 
         if (rank != c->rank && !agrees(c, job, rank, chunk))
             return;
         sources[rank] =
             (weft_view){rank == c->rank ? (char *)(uintptr_t)c->peer[rank].send + begin
-                                        : weft_cuda_channel_slot(c, c->rank, rank, job->stripe, chunk),
+                                        : weft_cuda_channel_slot(c, c->rank, rank, job->track, chunk),
                         elements};
     }
     if (elements)
@@ -136,7 +136,7 @@ static void combine(const weft_cuda_channels *c, const weft_cuda_job *job, int64
                          (weft_dtype)c->dtype, &into, 1);
     for (int rank = 0; rank < c->world; rank++)
         if (rank != c->rank)
-            post(c, rank, WEFT_CUDA_TAKEN, job->stripe);
+            post(c, rank, WEFT_CUDA_TAKEN, job->track);
 }
 
 static void run_chunk(const weft_cuda_channels *c, const weft_cuda_job *job, int64_t round)
@@ -161,7 +161,7 @@ static void end_job(const weft_cuda_channels *c, const weft_cuda_job *job)
                               : job->kind == WEFT_CUDA_COMBINE)
             *weft_cuda_channel_at(c, c->rank,
                                   job->kind == WEFT_CUDA_PUSH ? WEFT_CUDA_SENT : WEFT_CUDA_RECEIVED, rank,
-                                  job->stripe) += (uint64_t)job->chunks;
+                                  job->track) += (uint64_t)job->chunks;
 }
 
 int fake_channels_await(const weft_cuda_channels *c, uint32_t cta, uint32_t ctas, const fake_progress *at)

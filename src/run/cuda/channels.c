@@ -18,11 +18,11 @@ _Static_assert((int)WEFT_CUDA_CHANNEL_RANKS <= (int)WEFT_CUDA_COLLECTIVE_THREADS
 /* ---- memory ------------------------------------------------------------------------------------------- */
 
 /* Enough for pushes and pulls with every peer to go on at once; the same on all ranks. */
-static int32_t stripes_of(const weft_group *group)
+static int32_t tracks_of(const weft_group *group)
 {
-    int peers = group->size > 1 ? group->size - 1 : 1, stripes = weft_cuda_of(group)->crews / (2 * peers);
+    int peers = group->size > 1 ? group->size - 1 : 1, tracks = weft_cuda_of(group)->crews / (2 * peers);
 
-    return (int32_t)weft_max(1, weft_min(stripes, WEFT_CUDA_CHANNEL_STRIPES));
+    return (int32_t)weft_max(1, weft_min(tracks, WEFT_CUDA_CHANNEL_TRACKS));
 }
 
 weft_status weft_cuda_channels_open(weft_group *group)
@@ -34,14 +34,14 @@ weft_status weft_cuda_channels_open(weft_group *group)
 
     if (group->size > WEFT_CUDA_CHANNEL_RANKS)
         return WEFT_OK; /* such calls say so */
-    g->channels.stripes = stripes_of(group);
+    g->channels.tracks = tracks_of(group);
     weft_cuda_push(g);
     status = weft_cuda_check(cu, cu->cuEventCreate(&g->channels.last, CU_EVENT_DISABLE_TIMING),
                              "cuEventCreate", &group->error);
     weft_cuda_pop(g);
     status = weft_cuda_agree(group, WEFT_SYNC_GPU, status);
     if (status == WEFT_OK)
-        status = weft_cuda_alloc(group, (size_t)weft_cuda_channels_bytes(group->size, g->channels.stripes),
+        status = weft_cuda_alloc(group, (size_t)weft_cuda_channels_bytes(group->size, g->channels.tracks),
                                  1024, &block);
     g->channels.block = block;
     return status;
@@ -97,7 +97,7 @@ static weft_status begin(weft_group *group, weft_entry entry, weft_cuda_channels
                               .stride = (int64_t)g->heap.stride,
                               .world = group->size,
                               .rank = group->rank,
-                              .stripes = g->channels.stripes,
+                              .tracks = g->channels.tracks,
                               .only = -1,
                               .stop = g->stop,
                               .enter_deadline_ns = (uint64_t)group->enter_ns,

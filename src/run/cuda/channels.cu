@@ -107,22 +107,22 @@ __device__ __forceinline__ void hear(const weft_cuda_channels &c)
 
 __device__ bool push(const weft_cuda_channels &c, const weft_cuda_job &job, int64_t round)
 {
-    uint64_t chunk = *weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_SENT, job.peer, job.stripe) + round;
+    uint64_t chunk = *weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_SENT, job.peer, job.track) + round;
     bool lost = false;
     if (threadIdx.x == 0 && chunk >= WEFT_CUDA_CHANNEL_SLOTS) {
-        lost = !await(c, job.peer, weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_TAKEN, job.peer, job.stripe),
+        lost = !await(c, job.peer, weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_TAKEN, job.peer, job.track),
                       chunk + 1 - WEFT_CUDA_CHANNEL_SLOTS);
-        if (c.only >= 0 && job.stripe == 0 && round == WEFT_CUDA_CHANNEL_SLOTS)
+        if (c.only >= 0 && job.track == 0 && round == WEFT_CUDA_CHANNEL_SLOTS)
             hear(c);
     }
     if (__syncthreads_or(lost))
         return false;
-    copy_row(weft_cuda_channel_slot(&c, job.peer, c.rank, job.stripe, chunk),
+    copy_row(weft_cuda_channel_slot(&c, job.peer, c.rank, job.track, chunk),
              c.peer[job.peer].send + weft_cuda_job_begin(&c, &job, round),
              weft_cuda_job_bytes(&c, &job, round));
     __syncthreads();
     if (threadIdx.x == 0) {
-        uint64_t *arrived = weft_cuda_channel_at(&c, job.peer, WEFT_CUDA_ARRIVED, c.rank, job.stripe);
+        uint64_t *arrived = weft_cuda_channel_at(&c, job.peer, WEFT_CUDA_ARRIVED, c.rank, job.track);
         volatile uint64_t *note = weft_cuda_channel_note(arrived, chunk);
         note[0] = c.call;
         note[1] = (uint64_t)job.bytes;
@@ -136,14 +136,14 @@ __device__ bool push(const weft_cuda_channels &c, const weft_cuda_job &job, int6
 __device__ bool arrives(const weft_cuda_channels &c, const weft_cuda_job &job, int peer, int64_t round,
                         uint64_t chunk)
 {
-    uint64_t *arrived = weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_ARRIVED, peer, job.stripe);
+    uint64_t *arrived = weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_ARRIVED, peer, job.track);
     volatile uint64_t *note = weft_cuda_channel_note(arrived, chunk);
-    if (c.only >= 0 && job.stripe == 0 && round == 0) /* partner: deadlocks, on the peer */
+    if (c.only >= 0 && job.track == 0 && round == 0) /* partner: deadlocks, on the peer */
         atomicExch_system((unsigned long long *)weft_cuda_channel_at(&c, peer, WEFT_CUDA_WANTED, c.rank, 0),
                           chunk + 1);
     if (!await(c, peer, arrived, chunk + 1))
         return false;
-    if (job.stripe == 0 && round == 0)
+    if (job.track == 0 && round == 0)
         hear(c);
     if (note[0] == c.call && note[1] == (uint64_t)job.bytes)
         return true;
@@ -155,15 +155,15 @@ __device__ bool arrives(const weft_cuda_channels &c, const weft_cuda_job &job, i
 
 __device__ bool pull(const weft_cuda_channels &c, const weft_cuda_job &job, int64_t round)
 {
-    uint64_t chunk = *weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_RECEIVED, job.peer, job.stripe) + round;
+    uint64_t chunk = *weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_RECEIVED, job.peer, job.track) + round;
     if (__syncthreads_or(threadIdx.x == 0 && !arrives(c, job, job.peer, round, chunk)))
         return false;
     copy_row(c.peer[job.peer].recv + weft_cuda_job_begin(&c, &job, round),
-             weft_cuda_channel_slot(&c, c.rank, job.peer, job.stripe, chunk),
+             weft_cuda_channel_slot(&c, c.rank, job.peer, job.track, chunk),
              weft_cuda_job_bytes(&c, &job, round));
     __syncthreads();
     if (threadIdx.x == 0) {
-        add_release(weft_cuda_channel_at(&c, job.peer, WEFT_CUDA_TAKEN, c.rank, job.stripe));
+        add_release(weft_cuda_channel_at(&c, job.peer, WEFT_CUDA_TAKEN, c.rank, job.track));
         count_chunk(c);
     }
     return true;
@@ -221,9 +221,9 @@ __device__ bool combine(const weft_cuda_channels &c, const weft_cuda_job &job, i
     int rank = (int)threadIdx.x;
     bool lost = false;
     if (rank < c.world && rank != c.rank) {
-        uint64_t chunk = *weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_RECEIVED, rank, job.stripe) + round;
+        uint64_t chunk = *weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_RECEIVED, rank, job.track) + round;
         lost = !arrives(c, job, rank, round, chunk);
-        views[1 + rank] = weft_cuda_channel_slot(&c, c.rank, rank, job.stripe, chunk);
+        views[1 + rank] = weft_cuda_channel_slot(&c, c.rank, rank, job.track, chunk);
     } else if (rank == c.rank) {
         views[0] = own.recv + begin;
         views[1 + rank] = (char *)own.send + begin;
@@ -237,7 +237,7 @@ __device__ bool combine(const weft_cuda_channels &c, const weft_cuda_job &job, i
         combine_as(c, rows, bytes, views);
     __syncthreads();
     if (rank < c.world && rank != c.rank)
-        add_release(weft_cuda_channel_at(&c, rank, WEFT_CUDA_TAKEN, c.rank, job.stripe));
+        add_release(weft_cuda_channel_at(&c, rank, WEFT_CUDA_TAKEN, c.rank, job.track));
     if (rank == 0)
         count_chunk(c);
     return true;
@@ -270,11 +270,11 @@ __device__ bool end_job(const weft_cuda_channels &c, const weft_cuda_job &job)
                                               : rank == 0 && job.kind != WEFT_CUDA_KEEP,
          lost = false;
     uint64_t *count =
-        weft_cuda_channel_at(&c, c.rank, line, job.kind == WEFT_CUDA_COMBINE ? rank : job.peer, job.stripe);
+        weft_cuda_channel_at(&c, c.rank, line, job.kind == WEFT_CUDA_COMBINE ? rank : job.peer, job.track);
     if (!mine)
         return true;
     if (job.kind == WEFT_CUDA_PUSH && c.only >= 0 && job.chunks > 0)
-        lost = !await(c, job.peer, weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_TAKEN, job.peer, job.stripe),
+        lost = !await(c, job.peer, weft_cuda_channel_at(&c, c.rank, WEFT_CUDA_TAKEN, job.peer, job.track),
                       *count + job.chunks);
     *count += job.chunks;
     return !lost;

@@ -36,7 +36,7 @@ typedef struct weft_cuda_group {
     weft_cuda_multicast multicast;
     struct {
         char *block;           /* symmetric; NULL: too many ranks */
-        int32_t stripes;       /* of a channel */
+        int32_t tracks;        /* of a channel */
         bool issued, captured; /* since outcomes were known; by a graph, which may run at any time */
         CUevent last;          /* behind the last call */
     } channels;                /* channels.c */
