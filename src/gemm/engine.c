@@ -51,7 +51,7 @@ static bool panel_is_in_l1(const weft_binding *bind)
     return bind->kc * bind->kernel->nr * (int64_t)weft_dtype_size(bind->kernel->type) < bind->l1_bytes;
 }
 
-/* Each stripe of rows whose sums wait packs B again. */
+/* Each band of rows whose sums wait packs B again. */
 static int64_t sums_bytes(const weft_kernel *kernel)
 {
     return kernel->run_row ? SUMS_ROW_BYTES : SUMS_BYTES;
@@ -83,11 +83,11 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
     cut.m = weft_job_cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
     cut.n =
         weft_job_cut_evenly(n, packed && !cut.waits ? n + 1 : columns_for(bind, m, cut.stretch), kernel->nr);
-    cut.stripe = weft_round_up(m, cut.m);
+    cut.band = weft_round_up(m, cut.m);
     if (cut.waits && !sums_in_d) {
         int64_t rows = sums_bytes(kernel) / (4 * cut.n) / cut.m * cut.m;
 
-        cut.stripe = weft_min(cut.stripe, packed || rows < cut.m ? cut.m : rows);
+        cut.band = weft_min(cut.band, packed || rows < cut.m ? cut.m : rows);
     }
     return cut;
 }
@@ -240,13 +240,13 @@ weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind, weft_dtype dtype)
 }
 
 /* Rows of A are packed one k block after the other: each is read in one sweep for every panel of B. */
-static void run_stripe(const gemm_job *job, const block_b *b, int64_t s0, int64_t stripe_rows)
+static void run_band(const gemm_job *job, const block_b *b, int64_t s0, int64_t band_rows)
 {
     const weft_gemm_tile *tile = job->tile;
     size_t a_size = weft_dtype_size(tile->a_dtype);
 
-    for (int64_t i = s0; i < s0 + stripe_rows; i += job->cut.m) {
-        int64_t rows = weft_min(job->cut.m, s0 + stripe_rows - i);
+    for (int64_t i = s0; i < s0 + band_rows; i += job->cut.m) {
+        int64_t rows = weft_min(job->cut.m, s0 + band_rows - i);
         char *to = job->a_block;
 
         for (int64_t p = 0; p < b->k; p += job->cut.k) {
@@ -477,7 +477,7 @@ static void run_packed(const weft_gemm_tile *tile, char *workspace)
         return;
     }
     for (int64_t j = 0; j < tile->n; j += job.cut.n) {
-        for (int64_t s = 0; s < tile->m; s += job.cut.stripe) {
+        for (int64_t s = 0; s < tile->m; s += job.cut.band) {
             for (int64_t p = 0; p < tile->k; p += job.cut.stretch) {
                 block_b b = {
                     .j0 = j,
@@ -489,7 +489,7 @@ static void run_packed(const weft_gemm_tile *tile, char *workspace)
                 };
 
                 prepare_b(&job, &b);
-                run_stripe(&job, &b, s, weft_min(job.cut.stripe, tile->m - s));
+                run_band(&job, &b, s, weft_min(job.cut.band, tile->m - s));
             }
         }
     }

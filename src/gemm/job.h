@@ -21,7 +21,7 @@ typedef struct blocks {
     int64_t stretch;    /* length of a stretch: a multiple of k */
     int64_t m;          /* rows of A packed at a time */
     int64_t n;          /* columns at a time */
-    int64_t stripe;     /* rows whose sums wait in the workspace; m when nothing waits */
+    int64_t band;       /* rows whose sums wait in the workspace; m when nothing waits */
     bool waits;         /* there is more than one stretch */
 } blocks;
 
@@ -128,7 +128,7 @@ bool weft_job_only_rounds(const weft_gemm_tile *tile);
 /* The epilogue changes nothing: D is the accumulators. */
 bool weft_job_is_identity(const weft_gemm_tile *tile);
 
-/* Packed rows [i0, i0 + rows) of A, in the stripe that starts at s0, against one block of B. */
+/* Packed rows [i0, i0 + rows) of A, in the band that starts at s0, against one block of B. */
 void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
 
 /* The same where sums are carried; and without products: sums that came go through the epilogue, or stay. */

@@ -6,7 +6,7 @@
  * them to the caches that are there. Where adding to sums in memory costs more than reading B from L2, blocks
  * of k are longer than L1 allows: an AMX unit is so fast, and the fp32 and VNNI kernels of AVX-512 fetch
  * ahead. Sums of bf16 that wait for the next of such blocks take workspace: so few columns that they leave
- * room for many rows, since each stripe of rows packs B again.
+ * room for many rows, since each band of rows packs B again.
  */
 #include "core/cpu.h"
 #include "gemm/kernels/x86/kernels.h"
