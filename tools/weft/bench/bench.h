@@ -36,7 +36,7 @@ typedef struct bench_mpi {
     void (*broadcast)(void *data, int64_t bytes, int root);
 } bench_mpi;
 
-typedef struct bench_board bench_board;
+typedef struct bench_shared bench_shared;
 
 typedef struct bench_context {
     const weft_options *options;
@@ -49,8 +49,8 @@ typedef struct bench_context {
     bool mpi_asked;           /* --peer mpi: an error where it cannot stand beside what is measured */
     const blas_library *blas; /* OpenBLAS, NULL when it is not installed, or --peer none */
     uint64_t random;          /* a generator that is in the same state on every rank */
-    bench_board *board;       /* symmetric; see bench_share */
-    bool spread;              /* some ranks are on other nodes; known once there is a board */
+    bench_shared *shared;     /* symmetric; see bench_share */
+    bool spread;              /* some ranks are on other nodes; known once there is such memory */
     unsigned shares;
 } bench_context;
 

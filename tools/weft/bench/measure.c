@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Doubled by parity: whoever writes an entry again has since been in a barrier with all its readers. */
-struct bench_board {
+struct bench_shared {
     double values[2][BENCH_SHARE_MOST];
     atomic_flag told; /* of rank 0: somebody has said what went wrong */
 };
@@ -23,7 +23,7 @@ enum { FEWEST_ITERATIONS = 5, MOST_ITERATIONS = 100, MOST_CONTENDERS = 32 };
 
 int bench_say(bench_context *context, const char *format, ...)
 {
-    bench_board *first = context->board ? weft_peer(context->group, context->board, 0) : NULL;
+    bench_shared *first = context->shared ? weft_peer(context->group, context->shared, 0) : NULL;
     char line[1024];
     va_list arguments;
 
@@ -45,23 +45,23 @@ int bench_share(bench_context *context, const double *mine, int count, double *a
 {
     unsigned parity = context->shares++ & 1;
 
-    if (!context->board) {
+    if (!context->shared) {
         void *memory;
-        if (weft_alloc(context->group, sizeof(bench_board), 0, &memory) != WEFT_OK)
+        if (weft_alloc(context->group, sizeof(bench_shared), 0, &memory) != WEFT_OK)
             return bench_fail(context, "allocating");
-        context->board = memory;
+        context->shared = memory;
         for (int r = 0; r < context->size; r++)
             context->spread = context->spread || !weft_peer(context->group, memory, r);
     }
-    if (context->spread) /* boards of other nodes cannot be looked at */
+    if (context->spread) /* what those of other nodes share cannot be looked at */
         return weft_all_gather(context->group, mine, all, count * (int64_t)sizeof *mine, WEFT_I8) == WEFT_OK
                    ? 0
                    : bench_fail(context, "sharing times");
-    memcpy(context->board->values[parity], mine, (size_t)count * sizeof *mine);
+    memcpy(context->shared->values[parity], mine, (size_t)count * sizeof *mine);
     if (weft_barrier(context->group) != WEFT_OK)
         return bench_fail(context, "barrier");
     for (int r = 0; r < context->size; r++) {
-        const bench_board *theirs = weft_peer(context->group, context->board, r);
+        const bench_shared *theirs = weft_peer(context->group, context->shared, r);
         memcpy(all + (size_t)r * (size_t)count, theirs->values[parity], (size_t)count * sizeof *all);
     }
     return 0;
