@@ -26,7 +26,7 @@ typedef struct staged_waves {
     uint32_t copied, summed; /* signals: (owner, lane) */
     uint32_t taken;          /* at the root of a broadcast: (reader, lane) */
     int64_t chunks;          /* in the longest share */
-    int64_t window;          /* chunks that have a place of their own */
+    int64_t places;          /* for chunks, which take them in turn */
 } staged_waves;
 
 static uint32_t of_lane(const staged_waves *w, uint32_t first, int rank, int64_t chunk)
@@ -69,7 +69,7 @@ static weft_region sent(const staged_waves *w, int from, int to, int64_t chunk)
 
 static weft_span place_of(const staged_waves *w, int rank, int64_t chunk)
 {
-    return (weft_span){chunk % w->window * w->c.tile, weft_cut(share_of(w, rank), w->c.tile, chunk).count};
+    return (weft_span){chunk % w->places * w->c.tile, weft_cut(share_of(w, rank), w->c.tile, chunk).count};
 }
 
 static weft_region copy_of(const staged_waves *w, int from, int to, int64_t chunk)
@@ -98,9 +98,9 @@ static void stage(staged_waves *w, int64_t chunk)
         weft_builder_task(b, (int)(chunk % w->c.lanes), WEFT_TASK_COPY, 0);
         weft_builder_to(b, copy_of(w, b->rank, to, chunk));
         weft_builder_from(b, sent(w, b->rank, to, chunk));
-        for (int peer = 0; peer < b->world && is_broadcast(w) && chunk >= w->window; peer++)
+        for (int peer = 0; peer < b->world && is_broadcast(w) && chunk >= w->places; peer++)
             if (peer != b->rank)
-                weft_builder_wait(b, of_lane(w, w->taken, peer, chunk), (chunk - w->window) / w->c.lanes + 1);
+                weft_builder_wait(b, of_lane(w, w->taken, peer, chunk), (chunk - w->places) / w->c.lanes + 1);
         for (int other = alike ? 1 : step; other < (alike ? b->world : step + 1); other++)
             weft_builder_post(b, of_lane(w, w->copied, b->rank, chunk),
                               weft_rotate(b->rank, other, b->world));
@@ -204,7 +204,7 @@ static uint32_t scratch(const staged_waves *w)
     weft_operand operand = {.name = "copy", .place = WEFT_PLACE_STAGING, .batch = 1};
 
     operand.rows = sends_alike(w) ? 1 : b->world;
-    operand.cols = w->chunks > 1 ? w->window * w->c.tile : share_of(w, 0).count;
+    operand.cols = w->chunks > 1 ? w->places * w->c.tile : share_of(w, 0).count;
     if (!b->failed)
         operand.dtype = b->part.operands[w->c.send].dtype;
     return weft_builder_operand(b, operand);
@@ -218,9 +218,9 @@ void weft_generate_staged_collective(weft_builder *b)
     int lanes = w.c.lanes;
 
     w.chunks = weft_cut_count(share_of(&w, 0).count, w.c.tile);
-    w.window = (op == WEFT_OP_ALL_REDUCE ? 3 : 4) * (int64_t)lanes;
-    if (w.window > w.chunks)
-        w.window = w.chunks;
+    w.places = (op == WEFT_OP_ALL_REDUCE ? 3 : 4) * (int64_t)lanes;
+    if (w.places > w.chunks)
+        w.places = w.chunks;
     w.copy = scratch(&w);
     w.copied = weft_builder_signals(b, (int64_t)b->world * lanes);
     if (op == WEFT_OP_BROADCAST)
