@@ -53,7 +53,7 @@ typedef struct weft_record {
             uint16_t kind;      /* weft_call_kind */
             uint16_t beyond;    /* not 0: an operand that peers would touch is beyond their reach */
             uint64_t own_bytes; /* of the rank's own zone, where operands may lie */
-            /* Where its operands lie: RECV first, A last (see weft_record_slot). */
+            /* Where its operands lie: RECV first, A last (see weft_record_index). */
             weft_symm_place place[WEFT_RUN_ROLES];
         };
     };
@@ -63,7 +63,7 @@ typedef struct weft_record {
     uint8_t op, dtype;
 } weft_record;
 
-static inline int weft_record_slot(weft_operand_role role)
+static inline int weft_record_index(weft_operand_role role)
 {
     return WEFT_ROLE_RECV - (int)role;
 }

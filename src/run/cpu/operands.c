@@ -107,7 +107,7 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
             if (!plan->part.operands[operand].output)
                 copy_instance(plan, operand, &g, false);
         }
-        record->place[weft_record_slot((weft_operand_role)role)] = where;
+        record->place[weft_record_index((weft_operand_role)role)] = where;
         if (role <= WEFT_ROLE_D) {
             record->ld[role] = place->ld;
             record->stride[role] = place->stride_bytes;

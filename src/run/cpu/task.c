@@ -36,7 +36,7 @@ void weft_task_bind(weft_executor *x, int rank)
                 continue;
             place = &x->places[(size_t)operand * (size_t)x->world + (size_t)rank];
             place->base =
-                weft_symm_at(x->group, rank, record->place[weft_record_slot((weft_operand_role)role)]);
+                weft_symm_at(x->group, rank, record->place[weft_record_index((weft_operand_role)role)]);
             place->ld = role <= WEFT_ROLE_D ? record->ld[role] : x->program->operands[operand].ld;
             place->stride_bytes =
                 role <= WEFT_ROLE_D ? record->stride[role] : x->program->operands[operand].stride_bytes;

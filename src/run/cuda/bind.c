@@ -120,7 +120,7 @@ static weft_status meet(weft_plan *plan, const weft_operands *operands, weft_cud
         if (is_told(plan, role)) {
             weft_cuda_spot mine = own_spot(plan, role, operands);
 
-            record->place[weft_record_slot((weft_operand_role)role)] = mine.offset;
+            record->place[weft_record_index((weft_operand_role)role)] = mine.offset;
             if (role <= WEFT_ROLE_D) {
                 record->ld[role] = mine.ld;
                 record->stride[role] = mine.stride;
@@ -144,7 +144,7 @@ static weft_status meet(weft_plan *plan, const weft_operands *operands, weft_cud
             weft_cuda_spot *spot = &meeting->spots[role * x->world + rank];
 
             *spot = own_spot(plan, role, operands); /* collectives have the same strides on all ranks */
-            spot->offset = theirs->place[weft_record_slot((weft_operand_role)role)];
+            spot->offset = theirs->place[weft_record_index((weft_operand_role)role)];
             if (role <= WEFT_ROLE_D) {
                 spot->ld = theirs->ld[role];
                 spot->stride = theirs->stride[role];
