@@ -139,7 +139,7 @@ weft_status weft_cuda_staging_hold(weft_group *group, size_t bytes);
 void weft_cuda_staging_leave(weft_group *group, struct weft_cuda_staging *staging);
 
 /* Takes memory of the rank's own, which its plans share likewise, for an operand that no peer touches, if it
- * has to be staged: what a collective beside the product moves, where it has gaps between its lines. */
+ * has to be staged: what a collective beside the product moves, where it has gaps between its rows. */
 weft_status weft_cuda_alone_take(const struct weft_plan *plan, const weft_operands *operands);
 void weft_cuda_alone_leave(weft_cuda_group *g, struct weft_cuda_staging *alone);
 

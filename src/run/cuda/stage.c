@@ -22,7 +22,7 @@ static bool is_collective(const weft_plan *plan)
     return plan->part.problem.op >= WEFT_OP_ALL_REDUCE;
 }
 
-/* What the collective beside a product moves: it knows no gaps between lines. */
+/* What the collective beside a product moves: it knows no gaps between rows. */
 static bool is_halved(const weft_plan *plan, int role)
 {
     return weft_cuda_plan_of(plan)->collective.world && role == weft_cuda_halves_role(&plan->part.problem);
