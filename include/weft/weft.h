@@ -253,7 +253,7 @@ typedef enum weft_act {
 
 /* Gated products take gate and up of column j of D from columns 2 j and 2 j + 1 of B; n, tiles and parts
  * count columns of D; B, bias and col_scale have 2 n. This writes such a B from its halves, k x n each
- * (`trans`: stored n x k), lines ld_* elements apart. */
+ * (`trans`: stored n x k), rows ld_* elements apart. */
 WEFT_API weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_t n, const void *gate,
                                   int64_t ld_gate, const void *up, int64_t ld_up, void *b, int64_t ld_b);
 
@@ -274,16 +274,16 @@ typedef enum weft_b_form {
 
 /* How it is done, not what is computed; 0 leaves it to weft (docs/contract.md has every field). */
 typedef struct weft_tuning {
-    int64_t tile_m, tile_n, tile_k; /* 0 = chosen for the machine */
-    int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
-    int copiers;                    /* copy lanes that fetch every piece together */
+    int64_t tile_m, tile_n, tile_k; /* a worker makes D tile by tile: rows, columns, and of k at a time */
+    int workers;                    /* of a rank: threads, on GPUs one or two SMs each */
+    int copiers;     /* of a rank, beside workers: they fetch together what these need next of a peer */
     int64_t chunk_k; /* of k, that copiers fetch at a time; on one rank: at whose multiples k is divided */
-    int64_t raster;  /* tiles of the divided extent that are walked side by side */
-    int sums_stay;   /* 1 = sums stay with their owner, where ranks add to them or fetch them */
+    int64_t raster;  /* rows of tiles (gathering B: columns of them) that are made side by side */
+    int sums_stay;   /* 1 = sums stay with the rank that keeps them: others add to them or fetch them there */
     int grain_n;     /* columns are divided evenly over their tiles, in multiples of this */
-    int crew;        /* GPUs: SMs that make a tile together, 1 or 2 */
-    int library;     /* GPUs: 1 = cuBLASLt multiplies, 2 = weft's walkers, 3 = weft's split-k kernel */
-    int exchange;    /* unfused: 1 = sums pushed to who needs them, 2 = through owners, 3 = a collective */
+    int crew;        /* GPUs: SMs of a worker, 1 or 2 */
+    int library;     /* GPUs: 1 = cuBLASLt multiplies, 2 = weft's kernel for plans, 3 = weft's for split k */
+    int exchange;    /* unfused: 1 = sums pushed to who needs them, 2 = through who adds, 3 = a collective */
     int staged;      /* 1 = no rank touches another's operands: chunks go through symmetric memory */
     int32_t reserved[4]; /* zero */
 } weft_tuning;
@@ -479,7 +479,7 @@ WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const w
  * col_scale[e][j] * A * B[e] + bias[e][j]) over its rows of A and D: offset[e + 1] - offset[e] of them from
  * row start[e] on. With NULL or a group on the CPU each is weft_gemm's, to the bit. With a group on (Hopper)
  * GPUs everything, also offset and start, is memory of the GPU: the call goes on the group's stream and may
- * be captured. There: float16 and bfloat16 (B also fp8, transposed), lines on 16-byte boundaries. */
+ * be captured. There: float16 and bfloat16 (B also fp8, transposed), rows on 16-byte boundaries. */
 typedef struct weft_grouped_args {
     size_t size;
     int experts;
