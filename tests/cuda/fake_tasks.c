@@ -121,7 +121,7 @@ static void store(const weft_cuda_args *g, bool hopper, const weft_cuda_task *t,
         if (hopper && t->flags & WEFT_CUDA_BULK) {
             const fake_map *map = (const fake_map *)((const char *)g->maps + 128 * v[n].map);
             uint64_t col = (uint64_t)(v[n].col + j), row = (uint64_t)(v[n].row + i);
-            weft_dtype dtype = t->flags & WEFT_CUDA_WIDE_D ? WEFT_F32 : (weft_dtype)v[n].dtype;
+            weft_dtype dtype = t->flags & WEFT_CUDA_D_F32 ? WEFT_F32 : (weft_dtype)v[n].dtype;
             if (!may_start(&v[n], v[n].row, v[n].col))
                 x = NAN;
             if (col < map->inner && row < map->outer)
@@ -209,9 +209,9 @@ void fake_task_finish(const weft_cuda_args *g, bool hopper, const weft_cuda_task
     const weft_cuda_view *v = &g->views[t->view0];
     bool bulk = fake_task_bulk(hopper, t);
     /* the walker stores whole tiles and relies on the maps to cut them off */
-    int rows = bulk ? g->tile_m : t->rows, cols = !bulk                         ? t->cols
-                                                  : t->flags & WEFT_CUDA_WIDE_D ? g->tile_n
-                                                                                : (g->tile_n + 63) / 64 * 64;
+    int rows = bulk ? g->tile_m : t->rows, cols = !bulk                        ? t->cols
+                                                  : t->flags & WEFT_CUDA_D_F32 ? g->tile_n
+                                                                               : (g->tile_n + 63) / 64 * 64;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < cols; j++) {
             bool inside = i < t->rows && j < t->cols;

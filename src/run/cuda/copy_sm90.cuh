@@ -147,7 +147,7 @@ __device__ __forceinline__ void store_task(const weft_cuda_args &g, const weft_c
     uint32_t full = smem + Layout::box_full + 16 * consumer, free = smem + Layout::box_free + 16 * consumer;
     uint32_t at = smem + Layout::box + 2 * BOX_BYTES * consumer;
     const weft_cuda_view *d = &g.views[t.view0];
-    int width = t.flags & WEFT_CUDA_WIDE_D ? 32 : 64, row = (int)(rank * CTA_M + consumer * GROUP_M);
+    int width = t.flags & WEFT_CUDA_D_F32 ? 32 : 64, row = (int)(rank * CTA_M + consumer * GROUP_M);
     const void *first_map = map_at(g, d->map);
     bool add = t.flags & WEFT_CUDA_ADD;
     int first_col = d->col, first_row = d->row + row;
@@ -240,9 +240,9 @@ __device__ void store_boxes(const weft_cuda_args &g, const weft_cuda_lane &lane,
                 bar_arrive(smem + Layout::box_free + 16 * consumer + 8 * (boxes & 1));
             }
         }
-        boxes += !(t.flags & WEFT_CUDA_BULK)  ? 1
-                 : t.flags & WEFT_CUDA_WIDE_D ? TILE_N / 32
-                                              : weft_divide_up(TILE_N, 64);
+        boxes += !(t.flags & WEFT_CUDA_BULK) ? 1
+                 : t.flags & WEFT_CUDA_D_F32 ? TILE_N / 32
+                                             : weft_divide_up(TILE_N, 64);
         __syncwarp();
     }
     while (copier.busy())

@@ -137,7 +137,7 @@ struct Boxes {
     }
 
     /* 32 columns of float32: a whole box. */
-    __device__ __forceinline__ void put_wide(const float *d, uint32_t box) const
+    __device__ __forceinline__ void put_f32(const float *d, uint32_t box) const
     {
         int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
         uint32_t at = base + (box & 1) * BOX_BYTES + row * 128 + (lane & 1) * 8;
@@ -154,14 +154,14 @@ struct Boxes {
 };
 
 /* A box that is not filled is stored all the same: the tensor map cuts off what is beside it. */
-__device__ __forceinline__ void bare_sums(const float (&d)[SUMS], bool wide, int kind, const Boxes &to,
+__device__ __forceinline__ void bare_sums(const float (&d)[SUMS], bool f32, int kind, const Boxes &to,
                                           uint32_t &boxes)
 {
-    if (wide) {
+    if (f32) {
 #pragma unroll
         for (int b = 0; b < TILE_N / 32; b++, boxes++) {
             to.take(boxes);
-            to.put_wide(d + 16 * b, boxes);
+            to.put_f32(d + 16 * b, boxes);
             to.give(boxes);
         }
         return;
@@ -212,12 +212,12 @@ __device__ __forceinline__ void finish_elements(const weft_cuda_args &g, const w
  * The last hop of a sum: adds what came, which the copy engine brings into the boxes, to the consumer's sums.
  * Runs once or twice in a launch, so that its instructions come from memory: the fewer the better.
  */
-template <int NARROW, bool WIDE>
+template <int NARROW, bool F32>
 __device__ __forceinline__ void add_fetched(const weft_cuda_args &g, const weft_cuda_view &acc,
                                             float (&d)[SUMS], int row0, uint32_t smem, uint32_t consumer,
                                             const Boxes &to, uint32_t boxes, uint32_t &fetched)
 {
-    constexpr int WIDTH = WIDE ? 32 : 64, BLOCKS = weft_divide_up(TILE_N, WIDTH);
+    constexpr int WIDTH = F32 ? 32 : 64, BLOCKS = weft_divide_up(TILE_N, WIDTH);
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
     bool first = threadIdx.x % 128 == 0;
     uint32_t bar = smem + Layout::fetched + 16 * consumer, spot = to.base + row * 128;
@@ -242,7 +242,7 @@ __device__ __forceinline__ void add_fetched(const weft_cuda_args &g, const weft_
             int j = i >> 1;
             uint32_t at = spot + (b & 1) * BOX_BYTES + (i & 1) * 1024;
             float2 x;
-            if constexpr (WIDE)
+            if constexpr (F32)
                 x = shared_pair(at + (((2 * j + lane % 4 / 2) ^ (row & 7)) << 4) + (lane & 1) * 8);
             else
                 x = widen2(shared_word(at + ((j ^ (row & 7)) << 4) + lane % 4 * 4), narrow_of<NARROW>(acc));
@@ -268,7 +268,7 @@ __device__ __forceinline__ void finished_sums(const weft_cuda_args &g, const wef
                                               uint32_t &boxes)
 {
     const weft_cuda_view *v = &g.views[t.view0];
-    bool wide = t.flags & WEFT_CUDA_WIDE_D;
+    bool f32 = t.flags & WEFT_CUDA_D_F32;
     int kind = narrow_of<NARROW>(v[0]);
 #pragma unroll 1
     for (int b = 0; b < TILE_N / 32; b++) {
@@ -276,13 +276,13 @@ __device__ __forceinline__ void finished_sums(const weft_cuda_args &g, const wef
             add_pairs<NARROW, 8>(t, v[t.acc], d, row, 32 * b + col);
         if (t.flags & WEFT_CUDA_EPILOGUE)
             finish_pairs<NARROW, 8>(g, t, v, d, row, 32 * b + col);
-        if (wide || b % 2 == 0)
+        if (f32 || b % 2 == 0)
             to.take(boxes);
-        if (wide)
-            to.put_wide(d, boxes);
+        if (f32)
+            to.put_f32(d, boxes);
         else
             to.put_narrow(d, boxes, b % 2 * 32, kind);
-        if (wide || b % 2 || b == TILE_N / 32 - 1)
+        if (f32 || b % 2 || b == TILE_N / 32 - 1)
             to.give(boxes++);
 #pragma unroll
         for (int i = 0; i + 16 < SUMS; i++)
@@ -339,7 +339,7 @@ __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_
         return;
     }
     if (t.flags & WEFT_CUDA_BULK) {
-        if (t.flags & WEFT_CUDA_EPILOGUE || (adds && (t.flags & WEFT_CUDA_WIDE_D || v[t.acc].map < 0))) {
+        if (t.flags & WEFT_CUDA_EPILOGUE || (adds && (t.flags & WEFT_CUDA_D_F32 || v[t.acc].map < 0))) {
             int row = row0 + thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
             finished_sums<NARROW>(g, t, d, row, col, to, boxes);
             return;
@@ -348,7 +348,7 @@ __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_
             add_fetched<NARROW, true>(g, v[t.acc], d, row0, smem, consumer, to, boxes, fetched);
         else if (adds)
             add_fetched<NARROW, false>(g, v[t.acc], d, row0, smem, consumer, to, boxes, fetched);
-        bare_sums(d, t.flags & WEFT_CUDA_WIDE_D, narrow_of<NARROW>(v[0]), to, boxes);
+        bare_sums(d, t.flags & WEFT_CUDA_D_F32, narrow_of<NARROW>(v[0]), to, boxes);
         return;
     }
     to.take(boxes);

@@ -482,7 +482,7 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
     if (bulk)
         out->flags |= WEFT_CUDA_BULK;
     if (operand_of(low, regions)->dtype == WEFT_F32)
-        out->flags |= WEFT_CUDA_WIDE_D;
+        out->flags |= WEFT_CUDA_D_F32;
     if (weft_region_is_given(low->part, a) && weft_region_is_given(low->part, b))
         out->flags |= WEFT_CUDA_LATE;
     return status;
@@ -565,7 +565,7 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
     if (!copy && low->binding->to_switch && status == WEFT_OK)
         status = add_switched(low, task, out);
     if (!copy && f32)
-        out->flags |= WEFT_CUDA_WIDE_D;
+        out->flags |= WEFT_CUDA_D_F32;
     if (copy) {
         const weft_cuda_view *to = &low->program->views[out->view0], *from = to + 1;
         out->copy_to = to->ptr;

@@ -414,7 +414,7 @@ static __device__ __forceinline__ void reduce(const weft_cuda_args &g, const wef
 {
     bool wide = t.flags & WEFT_CUDA_WIDE;
     bool few = t.rows * (t.cols / 4) <= REDUCE_FEW * step;
-    if (wide && few && t.flags & WEFT_CUDA_WIDE_D)
+    if (wide && few && t.flags & WEFT_CUDA_D_F32)
         reduce_slices(g, t, v, first, step);
     else if (wide)
         reduce_wide(g, t, v, first, step);

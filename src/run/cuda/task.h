@@ -30,7 +30,7 @@ enum {
     WEFT_CUDA_LATE = 1 << 1,     /* GEMM: A and B need no wait; the waits guard ACC and the destinations */
     WEFT_CUDA_WIDE = 1 << 2,     /* COPY, REDUCE: every address and stride allows vector accesses */
     WEFT_CUDA_BULK = 1 << 3,     /* GEMM: destinations by tensor map; ACC, C and bias allow aligned pairs */
-    WEFT_CUDA_WIDE_D = 1 << 4,   /* GEMM: destinations are float32 (else 16-bit); REDUCE: sources are */
+    WEFT_CUDA_D_F32 = 1 << 4,    /* GEMM: destinations are float32 (else 16-bit); REDUCE: sources are */
     WEFT_CUDA_DRAIN =
         1 << 5, /* BULK, and the next task is not: its stores must be written when it counts as done */
     WEFT_CUDA_AFTER_BULK = 1 << 6, /* not BULK, and the task before it is: starts when that one is done */
