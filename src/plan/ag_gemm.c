@@ -69,8 +69,8 @@ static void rotate_shard(weft_ag_gen *ag, int rank)
             weft_builder_from(b, weft_ag_in_place(ag, rank, batch, piece, gen->local_k));
             weft_builder_post(b, signal, gen->me);
             weft_builder_end(b);
-            weft_ag_multiply_group(ag, rank, batch, (weft_span){i, 1}, WEFT_AG_FROM_GATHERED, signal,
-                                   ++ag->fetched[copy]);
+            weft_ag_multiply_raster(ag, rank, batch, (weft_span){i, 1}, WEFT_AG_FROM_GATHERED, signal,
+                                    ++ag->fetched[copy]);
         }
     }
 }

@@ -56,10 +56,10 @@ static int64_t fetch_chunk(weft_ag_gen *ag, int rank, int64_t batch, weft_span p
     return bands;
 }
 
-/* A place in the order of use: groups of the peers' shards one after another. */
+/* A place in the order of use: rasters of the peers' shards one after another. */
 typedef struct ag_place {
     int step;
-    int64_t batch, group;
+    int64_t batch, raster;
 } ag_place;
 
 static bool place_valid(const weft_ag_gen *ag, const ag_place *at)
@@ -74,8 +74,8 @@ static int place_rank(const weft_ag_gen *ag, const ag_place *at)
 
 static void place_settle(const weft_ag_gen *ag, ag_place *at)
 {
-    while (place_valid(ag, at) && at->group >= weft_ag_group_count(ag, place_rank(ag, at))) {
-        at->group = 0;
+    while (place_valid(ag, at) && at->raster >= weft_ag_raster_count(ag, place_rank(ag, at))) {
+        at->raster = 0;
         if (++at->batch == ag->gen.problem->l) {
             at->batch = 0;
             at->step++;
@@ -85,32 +85,32 @@ static void place_settle(const weft_ag_gen *ag, ag_place *at)
 
 static void place_next(const weft_ag_gen *ag, ag_place *at)
 {
-    at->group++;
+    at->raster++;
     place_settle(ag, at);
 }
 
-/* The chunks of all pieces of one group. */
-static void fetch_group(weft_ag_gen *ag, const ag_place *at, int64_t chunk)
+/* The chunks of all pieces of one raster. */
+static void fetch_raster(weft_ag_gen *ag, const ag_place *at, int64_t chunk)
 {
     int rank = place_rank(ag, at);
-    weft_span group = weft_ag_group(ag, rank, at->group), k = chunk_of(ag, chunk);
+    weft_span raster = weft_ag_raster(ag, rank, at->raster), k = chunk_of(ag, chunk);
 
-    for (int64_t i = 0; i < group.count; i++) {
-        weft_ag_tile t = weft_ag_tile_at(ag, rank, at->batch, group, i);
+    for (int64_t i = 0; i < raster.count; i++) {
+        weft_ag_tile t = weft_ag_tile_at(ag, rank, at->batch, raster, i);
 
         fetch_chunk(ag, rank, at->batch, t.piece, k,
-                    chunk_signal(ag, rank, at->batch, group.begin + i, chunk));
+                    chunk_signal(ag, rank, at->batch, raster.begin + i, chunk));
     }
 }
 
-/* The tiles of one group, each going on from chunk to chunk. */
-static void carry_group(weft_ag_gen *ag, const ag_place *at)
+/* The tiles of one raster, each going on from chunk to chunk. */
+static void carry_raster(weft_ag_gen *ag, const ag_place *at)
 {
     int rank = place_rank(ag, at);
-    weft_span group = weft_ag_group(ag, rank, at->group);
+    weft_span raster = weft_ag_raster(ag, rank, at->raster);
 
-    for (int64_t i = 0; i < group.count * weft_ag_cut_count(ag); i++) {
-        weft_ag_tile t = weft_ag_tile_at(ag, rank, at->batch, group, i);
+    for (int64_t i = 0; i < raster.count * weft_ag_cut_count(ag); i++) {
+        weft_ag_tile t = weft_ag_tile_at(ag, rank, at->batch, raster, i);
         int lane = weft_gemm_lane(&ag->gen);
 
         for (int64_t chunk = 0; chunk < ag->chunks; chunk++) {
@@ -118,7 +118,7 @@ static void carry_group(weft_ag_gen *ag, const ag_place *at)
 
             weft_ag_multiply(ag, lane, &t, weft_ag_in_gathered(ag, rank, at->batch, t.piece, k), k,
                              chunk == 0, chunk == ag->chunks - 1,
-                             chunk_signal(ag, rank, at->batch, group.begin + i % group.count, chunk),
+                             chunk_signal(ag, rank, at->batch, raster.begin + i % raster.count, chunk),
                              weft_cut_count(lines.count, band_lines(ag, t.piece, k)));
         }
     }
@@ -136,13 +136,13 @@ void weft_ag_share_all(weft_ag_gen *ag)
         for (int64_t chunk = 0; chunk < ag->chunks; chunk++) {
             dealt = ag->gen.dealt;
             for (at = from; place_valid(ag, &at) && dealt < round; place_next(ag, &at)) {
-                fetch_group(ag, &at, chunk);
-                dealt += weft_ag_group(ag, place_rank(ag, &at), at.group).count * weft_ag_cut_count(ag);
+                fetch_raster(ag, &at, chunk);
+                dealt += weft_ag_raster(ag, place_rank(ag, &at), at.raster).count * weft_ag_cut_count(ag);
             }
         }
-        for (ag_place use = from; use.step != at.step || use.batch != at.batch || use.group != at.group;
+        for (ag_place use = from; use.step != at.step || use.batch != at.batch || use.raster != at.raster;
              place_next(ag, &use))
-            carry_group(ag, &use);
+            carry_raster(ag, &use);
         from = at;
     }
 }

@@ -53,8 +53,8 @@ static void fetch_and_multiply(weft_ag_gen *ag, int owner, int64_t batch, int64_
     weft_builder_post(b, signal, gen->me);
     weft_builder_end(b);
     weft_builder_expect(b, signal, ++ag->fetched[copy]);
-    weft_ag_multiply_group(ag, owner, batch, (weft_span){index, 1}, WEFT_AG_FROM_NEAR, signal,
-                           ag->fetched[copy]);
+    weft_ag_multiply_raster(ag, owner, batch, (weft_span){index, 1}, WEFT_AG_FROM_NEAR, signal,
+                            ag->fetched[copy]);
 }
 
 /* The shard of a peer of this node. */
@@ -91,8 +91,8 @@ static void multiply_unit(void *context, int owner, int64_t unit)
         fetch_and_multiply(ag, owner, unit / pieces, unit % pieces, unit_result(ag, ag->gen.me, owner, unit),
                            when);
     else
-        weft_ag_multiply_group(ag, owner, unit / pieces, (weft_span){unit % pieces, 1}, WEFT_AG_FROM_GATHERED,
-                               when.signal, when.count);
+        weft_ag_multiply_raster(ag, owner, unit / pieces, (weft_span){unit % pieces, 1},
+                                WEFT_AG_FROM_GATHERED, when.signal, when.count);
 }
 
 static void declare_slots(weft_ag_gen *ag)

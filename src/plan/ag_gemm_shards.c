@@ -79,27 +79,27 @@ int64_t weft_ag_cut_count(const weft_ag_gen *ag)
                : weft_cut_count(weft_ag_local_extent(ag), p->tuning.tile_m);
 }
 
-/* The pieces of a group lie side by side, so that neighbours in time share both operands. */
-weft_ag_tile weft_ag_tile_at(const weft_ag_gen *ag, int rank, int64_t batch, weft_span group, int64_t number)
+/* The pieces of a raster lie side by side, so that neighbours in time share both operands. */
+weft_ag_tile weft_ag_tile_at(const weft_ag_gen *ag, int rank, int64_t batch, weft_span raster, int64_t number)
 {
     const weft_problem *p = ag->gen.problem;
     weft_span other = weft_whole(weft_ag_local_extent(ag));
 
     return (weft_ag_tile){
-        rank, batch, weft_ag_piece(ag, weft_ag_shard(ag, rank).count, group.begin + number % group.count),
+        rank, batch, weft_ag_piece(ag, weft_ag_shard(ag, rank).count, raster.begin + number % raster.count),
         weft_ag_gathers_a(ag)
-            ? weft_cut_columns(other, p->tuning.tile_n, p->tuning.grain_n, number / group.count)
-            : weft_cut(other, p->tuning.tile_m, number / group.count)};
+            ? weft_cut_columns(other, p->tuning.tile_n, p->tuning.grain_n, number / raster.count)
+            : weft_cut(other, p->tuning.tile_m, number / raster.count)};
 }
 
-weft_span weft_ag_group(const weft_ag_gen *ag, int rank, int64_t index)
+weft_span weft_ag_raster(const weft_ag_gen *ag, int rank, int64_t index)
 {
     int64_t size = ag->gen.problem->tuning.raster > 0 ? ag->gen.problem->tuning.raster : 1;
 
     return weft_cut(weft_whole(weft_ag_piece_count(ag, weft_ag_shard(ag, rank).count)), size, index);
 }
 
-int64_t weft_ag_group_count(const weft_ag_gen *ag, int rank)
+int64_t weft_ag_raster_count(const weft_ag_gen *ag, int rank)
 {
     int64_t size = ag->gen.problem->tuning.raster > 0 ? ag->gen.problem->tuning.raster : 1;
 
@@ -130,13 +130,13 @@ void weft_ag_multiply(weft_ag_gen *ag, int lane, const weft_ag_tile *t, weft_reg
     weft_gemm_close(gen, last, t->batch, rows, cols);
 }
 
-void weft_ag_multiply_group(weft_ag_gen *ag, int rank, int64_t batch, weft_span group, weft_ag_source from,
-                            uint32_t signal, int64_t count)
+void weft_ag_multiply_raster(weft_ag_gen *ag, int rank, int64_t batch, weft_span raster, weft_ag_source from,
+                             uint32_t signal, int64_t count)
 {
     weft_span k = ag->gen.local_k;
 
-    for (int64_t i = 0; i < group.count * weft_ag_cut_count(ag); i++) {
-        weft_ag_tile t = weft_ag_tile_at(ag, rank, batch, group, i);
+    for (int64_t i = 0; i < raster.count * weft_ag_cut_count(ag); i++) {
+        weft_ag_tile t = weft_ag_tile_at(ag, rank, batch, raster, i);
 
         if (rank == ag->gen.me)
             weft_staged_next(ag->gen.builder);
@@ -151,8 +151,8 @@ void weft_ag_multiply_group(weft_ag_gen *ag, int rank, int64_t batch, weft_span 
 void weft_ag_multiply_shard(weft_ag_gen *ag, int rank, weft_ag_source from, uint32_t signal, int64_t count)
 {
     for (int64_t batch = 0; batch < ag->gen.problem->l; batch++)
-        for (int64_t i = 0; i < weft_ag_group_count(ag, rank); i++)
-            weft_ag_multiply_group(ag, rank, batch, weft_ag_group(ag, rank, i), from, signal, count);
+        for (int64_t i = 0; i < weft_ag_raster_count(ag, rank); i++)
+            weft_ag_multiply_raster(ag, rank, batch, weft_ag_raster(ag, rank, i), from, signal, count);
 }
 
 int64_t weft_ag_fetch_shard(weft_ag_gen *ag, int rank, uint32_t signal)

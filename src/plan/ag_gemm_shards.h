@@ -1,7 +1,8 @@
 /*
  * What the schedules of all-gather + GEMM (ag_gemm.c, ag_gemm_chunks.c, ag_gemm_nodes.c) share. A shard, what
  * a rank holds of the gathered operand, is fetched and used in pieces; a tile of the result is a piece with a
- * cut of the other operand; pieces are taken in groups, whose tiles lie side by side in time.
+ * cut of the other operand; pieces are taken in rasters (tuning.raster), whose tiles lie side by side in
+ * time.
  */
 #ifndef WEFT_PLAN_AG_GEMM_SHARDS_H
 #define WEFT_PLAN_AG_GEMM_SHARDS_H
@@ -58,19 +59,20 @@ weft_region weft_ag_in_near(const weft_ag_gen *ag, int rank, int64_t batch, weft
 /* Cuts of the other operand. */
 int64_t weft_ag_cut_count(const weft_ag_gen *ag);
 
-/* Pieces are taken in groups: the i-th of a shard, and tile `number` of one. */
-weft_span weft_ag_group(const weft_ag_gen *ag, int rank, int64_t index);
-int64_t weft_ag_group_count(const weft_ag_gen *ag, int rank);
-weft_ag_tile weft_ag_tile_at(const weft_ag_gen *ag, int rank, int64_t batch, weft_span group, int64_t number);
+/* Pieces are taken in rasters: the i-th of a shard, and tile `number` of one. */
+weft_span weft_ag_raster(const weft_ag_gen *ag, int rank, int64_t index);
+int64_t weft_ag_raster_count(const weft_ag_gen *ag, int rank);
+weft_ag_tile weft_ag_tile_at(const weft_ag_gen *ag, int rank, int64_t batch, weft_span raster,
+                             int64_t number);
 
 /* The product of one tile over `k`, `source` being where the shard is read; to D, or to the lane's carry. */
 void weft_ag_multiply(weft_ag_gen *ag, int lane, const weft_ag_tile *t, weft_region source, weft_span k,
                       bool first, bool last, uint32_t signal, int64_t count);
 
-/* All tiles of one group, or of a shard, each a task that waits for `count` posts of `signal` when count is
+/* All tiles of one raster, or of a shard, each a task that waits for `count` posts of `signal` when count is
  * not 0. */
-void weft_ag_multiply_group(weft_ag_gen *ag, int rank, int64_t batch, weft_span group, weft_ag_source from,
-                            uint32_t signal, int64_t count);
+void weft_ag_multiply_raster(weft_ag_gen *ag, int rank, int64_t batch, weft_span raster, weft_ag_source from,
+                             uint32_t signal, int64_t count);
 void weft_ag_multiply_shard(weft_ag_gen *ag, int rank, weft_ag_source from, uint32_t signal, int64_t count);
 
 /* Fetches one shard into the gathered operand by tasks of the compute lanes, each posting `signal` here when
