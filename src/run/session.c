@@ -121,7 +121,7 @@ static weft_session *new_session(weft_group *group)
     s->seating = group->spread ? malloc(sizeof(*s->seating)) : NULL;
     if (s->seating) {
         seat_all(group, s->seating);
-        s->load = malloc(WEFT_CARRIED_BYTES);
+        s->load = malloc(WEFT_BUNDLE_BYTES);
     }
     if (!s->delta || !s->of || !s->opened || !s->listeners || (group->spread && (!s->seating || !s->load))) {
         session_free(s);
@@ -145,8 +145,8 @@ weft_status weft_session_of(weft_group *group, weft_session **session)
     if (!s)
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its plans", group->rank);
     if (s->seating) {
-        s->carried = bytes + (size_t)most_heard(s->seating, s->world) * 2 * sizeof(weft_record);
-        bytes = s->carried + 2 * (sizeof(weft_carried) * (size_t)s->seating->node_count + WEFT_CARRIED_BYTES);
+        s->bundles = bytes + (size_t)most_heard(s->seating, s->world) * 2 * sizeof(weft_record);
+        bytes = s->bundles + 2 * (sizeof(weft_bundle) * (size_t)s->seating->node_count + WEFT_BUNDLE_BYTES);
     }
     status = weft_symm_alloc(group, bytes, WEFT_RUN_ALIGNMENT, &control);
     if (status != WEFT_OK) {

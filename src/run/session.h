@@ -96,15 +96,15 @@ typedef struct weft_seating {
 } weft_seating;
 
 /* What the ranks of a far node show in a small collective, as one message brings it. */
-typedef union weft_carried {
+typedef union weft_bundle {
     weft_signal sequence; /* stored last; partner: is_there in small.c */
     struct {
         uint64_t signal_words[2];
         uint64_t hash;
     };
-} weft_carried;
+} weft_bundle;
 
-enum { WEFT_CARRIED_BYTES = 256 << 10 };
+enum { WEFT_BUNDLE_BYTES = 256 << 10 };
 
 enum { WEFT_JOURNAL_ENTRIES = 256 };
 
@@ -117,7 +117,7 @@ typedef struct weft_journal {
 
 /* Symmetric; each rank writes only its own. Behind it a rank has the records of the far ranks that it listens
  * to, for all of its node to see: a rank shows its record to one rank of every other node. Over several nodes
- * there is, by parity, a weft_carried a node and WEFT_CARRIED_BYTES of what they show, which is used in the
+ * there is, by parity, a weft_bundle a node and WEFT_BUNDLE_BYTES of what they show, which is used in the
  * first rank of every node. Records of small collectives are shown to far ranks only when they fail. */
 typedef struct weft_run_control {
     weft_record records[2];
@@ -142,7 +142,7 @@ typedef struct weft_session {
     int listener_count;       /* far ranks that listen to this one, a rank of every other node */
     weft_listener *listeners; /* first those of the nodes behind this one */
     weft_seating *seating;    /* NULL: there is one node */
-    size_t carried;           /* from the control on: what far nodes carry here */
+    size_t bundles;           /* from the control on: those of far nodes */
     char *load;               /* room for what a message carries; NULL: as well */
     _Atomic int fault;        /* 0, or 1 + the rank whose record does not agree; or W + 1: stop */
 

@@ -21,7 +21,7 @@
  *
  * Between nodes the first rank of each carries: it waits for the slots of its node and sends what is in them,
  * one behind the other, as one message to the first rank of every other node, where all of that node read it.
- * Of an all_to_all that is only the shares of those ranks. What is carried alternates as slots do: a node
+ * Of an all_to_all that is only the shares of those ranks. Bundles alternate as slots do: a node
  * sends number j + 2 when its ranks have finished j + 1, for which all of the other node had begun that.
  *
  * Where ranks share cores, a message takes time of a core that another rank needs, and n nodes would send
@@ -58,11 +58,11 @@ static int64_t send_shares(int world, weft_op op)
     return op == WEFT_OP_REDUCE_SCATTER || op == WEFT_OP_ALL_TO_ALL ? world : 1;
 }
 
-/* What is carried of one rank. */
-static int64_t carried_bytes(int world)
+/* Bytes of a bundle that are of one rank. */
+static int64_t bundle_bytes(int world)
 {
     int64_t each =
-        WEFT_CARRIED_BYTES / world / WEFT_LINE_BYTES * WEFT_LINE_BYTES; /* sums read elements there */
+        WEFT_BUNDLE_BYTES / world / WEFT_LINE_BYTES * WEFT_LINE_BYTES; /* sums read elements there */
 
     return weft_min(each, WEFT_SMALL_BYTES);
 }
@@ -95,7 +95,7 @@ static int64_t most_bytes(const weft_group *group, weft_op op)
     if (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER)
         most = through_hub(group, op, FAR_BYTES / 2) ? FAR_BYTES / 2
                                                      : weft_max(FAR_BYTES / (group->size - 1), NEAR_BYTES);
-    return weft_min(most, carried_bytes(group->size));
+    return weft_min(most, bundle_bytes(group->size));
 }
 
 static bool fits(const weft_group *group, const weft_problem *p, int64_t most)
@@ -161,22 +161,22 @@ static char *payload_of(const weft_executor *x, int rank, const weft_problem *p,
 }
 
 /* What node `from` shows, where the first rank of `node` has it. */
-static weft_carried *carried_at(const weft_executor *x, int node, int from)
+static weft_bundle *bundle_at(const weft_executor *x, int node, int from)
 {
     const weft_session *s = x->session;
-    char *area = (char *)s->control + s->delta[s->seating->first[node]] + s->carried;
+    char *area = (char *)s->control + s->delta[s->seating->first[node]] + s->bundles;
 
-    return (weft_carried *)(void *)area + (x->small_count & 1 ? s->seating->node_count : 0) + from;
+    return (weft_bundle *)(void *)area + (x->small_count & 1 ? s->seating->node_count : 0) + from;
 }
 
 static char *load_at(const weft_executor *x, int node, int from)
 {
     const weft_session *s = x->session;
-    char *area = (char *)s->control + s->delta[s->seating->first[node]] + s->carried +
-                 2 * sizeof(weft_carried) * (size_t)s->seating->node_count;
+    char *area = (char *)s->control + s->delta[s->seating->first[node]] + s->bundles +
+                 2 * sizeof(weft_bundle) * (size_t)s->seating->node_count;
 
-    return area + (x->small_count & 1 ? WEFT_CARRIED_BYTES : 0) +
-           (size_t)carried_bytes(x->world) * (size_t)s->seating->before[from];
+    return area + (x->small_count & 1 ? WEFT_BUNDLE_BYTES : 0) +
+           (size_t)bundle_bytes(x->world) * (size_t)s->seating->before[from];
 }
 
 typedef struct slot_wait {
@@ -248,10 +248,10 @@ static weft_status wait_far(weft_executor *x, weft_op op, uint64_t hash, int end
     weft_status status = WEFT_OK;
 
     for (int node = 0; node < end && status == WEFT_OK; node++) {
-        weft_carried *carried = carried_at(x, seats->node[x->rank], node);
+        weft_bundle *bundle = bundle_at(x, seats->node[x->rank], node);
 
         if (node != seats->node[x->rank])
-            status = wait_for(x, seats->first[node], &carried->sequence, &carried->hash, op, hash);
+            status = wait_for(x, seats->first[node], &bundle->sequence, &bundle->hash, op, hash);
     }
     return status;
 }
@@ -270,7 +270,7 @@ static bool is_waited_behind(const weft_executor *x, int cpu)
 }
 
 /* How many bytes of a rank of node `from` go to node `to`. `bytes`: of a share. */
-static size_t carried_of(const weft_executor *x, const weft_problem *p, int from, int to, size_t bytes)
+static size_t bundled_of(const weft_executor *x, const weft_problem *p, int from, int to, size_t bytes)
 {
     const weft_seating *seats = x->session->seating;
 
@@ -298,7 +298,7 @@ static char *sent_by(const weft_executor *x, const weft_problem *p, int rank, in
     if (p->op == WEFT_OP_ALL_TO_ALL)
         share =
             through_hub(x->group, p->op, bytes) ? place_beyond(seats, to, from) : (size_t)seats->place[to];
-    return load_at(x, mine, from) + place * carried_of(x, p, from, mine, bytes) + share * bytes;
+    return load_at(x, mine, from) + place * bundled_of(x, p, from, mine, bytes) + share * bytes;
 }
 
 /* The same of what the hub has sent. */
@@ -395,7 +395,7 @@ static void load(const weft_executor *x, const weft_problem *p, const char *from
     bool hub = through_hub(x->group, p->op, bytes);
 
     if (p->op != WEFT_OP_ALL_TO_ALL) {
-        memcpy(into, from, carried_of(x, p, mine, node, bytes));
+        memcpy(into, from, bundled_of(x, p, mine, node, bytes));
         return;
     }
     for (int to = 0; to < x->world; to++)
@@ -418,7 +418,7 @@ static const char *load_for(const weft_executor *x, const weft_problem *p, int n
 {
     const weft_seating *seats = x->session->seating;
     int mine = seats->node[x->rank];
-    size_t each = carried_of(x, p, mine, node, share);
+    size_t each = bundled_of(x, p, mine, node, share);
 
     *bytes = each * (size_t)seats->size[mine];
     if (p->op == WEFT_OP_BROADCAST) {
@@ -441,7 +441,7 @@ static void carry_to(const weft_executor *x, int node, uint64_t hash, const void
 {
     const weft_session *s = x->session;
     int mine = s->seating->node[x->rank];
-    weft_carried *there = carried_at(x, node, mine);
+    weft_bundle *there = bundle_at(x, node, mine);
     weft_net_put put = {.into = load_at(x, node, mine),
                         .from = from,
                         .rows = 1,
@@ -531,19 +531,19 @@ static void forward(const weft_executor *x, const weft_problem *p, uint64_t hash
 
     for (int node = 1; node < seats->node_count; node++) {
         const void *from = x->session->load;
-        size_t carried = 0;
+        size_t bundled = 0;
 
         if (p->op == WEFT_OP_ALL_REDUCE) {
             from = recv;
-            carried = bytes;
+            bundled = bytes;
         } else if (p->op == WEFT_OP_BROADCAST) {
             from = given_by(x, p, p->root, 0, send, bytes);
-            carried = seats->node[p->root] == node ? 0 : bytes;
+            bundled = seats->node[p->root] == node ? 0 : bytes;
         } else if (p->count) { /* buffers of nothing may be NULL */
-            carried = p->op == WEFT_OP_REDUCE_SCATTER ? sum_for(x, p, node, send, bytes)
+            bundled = p->op == WEFT_OP_REDUCE_SCATTER ? sum_for(x, p, node, send, bytes)
                                                       : gather_for(x, p, node, send, bytes);
         }
-        carry_to(x, node, hash, from, carried);
+        carry_to(x, node, hash, from, bundled);
     }
 }
 
