@@ -37,21 +37,21 @@ static const double USABLE[WEFT_CUDA_SPLITK_SLICES] = {1, 1, 0.88, 0.86, 0.83, 0
 typedef struct model {
     double launch;                /* and its end */
     double memory, cache, cached; /* all SMs together, out of memory and L2; bytes that stay there */
-    double apart;            /* by how much memory is slower for every further stretch of k that the sharers
-                                of a tile read at once */
-    double token, weight;    /* of a line's time as WEFT_CUDA_LINE_NS has it, by whose line it is */
-    double loads, shared;    /* from wherever, all SMs together: weights, and that part of the tokens */
-    double far;              /* from the request of a stage to its arrival out of memory */
-    double multiplies, step; /* elements by elements of k on one SM, and what a step takes besides */
-    double power;            /* by how much that takes longer where much is to be multiplied */
-    double weights;          /* tokens that take as long as loading the weights into the tensor cores */
-    double tile, own;        /* the end of a tile, and of each of its sums where a CTA has them all; else */
-    double put, element;     /* of each of a slice's, and of those that it adds up */
-    double exchange, slice;  /* bytes out of other CTAs' shared memory, and for each slice */
-    double sent, send;       /* where slices send: all of that, and for each sum */
-    double odd;              /* times all, for clusters of other than 1, 2, 4 and 8 CTAs */
-    double groups, group;    /* sums of groups written, seen, added up; for each group */
-    double overlap;          /* of rounds, where several CTAs fit an SM */
+    double apart;                 /* by how much memory is slower for every further part of k that the sharers
+                                     of a tile read at once */
+    double token, weight;         /* of a line's time as WEFT_CUDA_LINE_NS has it, by whose line it is */
+    double loads, shared;         /* from wherever, all SMs together: weights, and that part of the tokens */
+    double far;                   /* from the request of a stage to its arrival out of memory */
+    double multiplies, step;      /* elements by elements of k on one SM, and what a step takes besides */
+    double power;                 /* by how much that takes longer where much is to be multiplied */
+    double weights;               /* tokens that take as long as loading the weights into the tensor cores */
+    double tile, own;       /* the end of a tile, and of each of its sums where a CTA has them all; else */
+    double put, element;    /* of each of a slice's, and of those that it adds up */
+    double exchange, slice; /* bytes out of other CTAs' shared memory, and for each slice */
+    double sent, send;      /* where slices send: all of that, and for each sum */
+    double odd;             /* times all, for clusters of other than 1, 2, 4 and 8 CTAs */
+    double groups, group;   /* sums of groups written, seen, added up; for each group */
+    double overlap;         /* of rounds, where several CTAs fit an SM */
 } model;
 
 static const model h200 = {.launch = 438,

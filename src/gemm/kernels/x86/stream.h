@@ -178,7 +178,7 @@ INLINE void across(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, 
 /* ---- B as n lines of k ---------------------------------------------------------------------------- */
 
 /* LANES columns: sums += `steps` vectors of each line. What lies `ahead` of them is fetched meanwhile: a
- * block of k is too short a stretch of a line for hardware to find the next lines in time. */
+ * block of k is too short a part of a line for hardware to find the next lines in time. */
 INLINE void climb(weft_dtype type, int rows, int64_t steps, const float *a, const char *const line[LANES],
                   int64_t ahead, vec sum[ROWS_MOST])
 {
