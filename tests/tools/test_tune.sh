@@ -95,7 +95,7 @@ ends "its plan" 0 "$weft" plan ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machin
 says plan "plan ag_gemm direct rank 0 of 8"
 says err "kept by weft tune in $file"
 ends "simulated nodes" 0 "$weft" tune all_reduce --bytes 1M --dtype bf16 -n 16 --machine h100x16 --json >"$scratch/tries"
-grep '"schedule": "two_level"' "$scratch/tries" | grep -q '"won": true' || fail "two_level did not win on two nodes"
+grep '"won": true' "$scratch/tries" | grep -qE '"schedule": "(two_level|multimem)"' || fail "no schedule that knows nodes won on two"
 ends "not tuned" 0 "$weft" sim ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h200x8 >"$scratch/out"
 says out "auto "
 
