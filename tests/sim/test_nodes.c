@@ -178,7 +178,6 @@ static void a_thousand_ranks(void)
     CHECK_INT(weft_problem_resolve(&p, 64, &p, &error), WEFT_OK);
     CHECK_INT(weft_choose_schedule(&machine, &p, 64, &picked, &error), WEFT_OK);
     CHECK_INT(picked, WEFT_SCHEDULE_TWO_LEVEL);
-    CHECK(!weft_choose_remembers(&machine, &p, 64)); /* nothing to compare it with */
 }
 
 int main(void)
