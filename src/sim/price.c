@@ -140,7 +140,7 @@ static void count_operands(const weft_plan_part *part, model_products *products)
 model_products model_products_of(const model *m, const weft_plan_part *part)
 {
     model_products products = {.reuse = 1, .idle = 1};
-    double named = 0, once = 0, tiles = 0;
+    double named = 0, once = 0;
 
     if (m->machine->kind != WEFT_MACHINE_GPU) {
         count_operands(part, &products);
@@ -151,7 +151,7 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
 
         if (task->kind != WEFT_TASK_GEMM)
             continue;
-        tiles++;
+        products.tiles++;
         named +=
             region_bytes(part, weft_product_a(part, task)) + region_bytes(part, weft_product_b(part, task));
     }
@@ -163,8 +163,8 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
         else if (operand->role == WEFT_ROLE_B)
             once += instance_bytes(part, i, part->rank);
     }
-    if (part->problem.schedule == WEFT_SCHEDULE_UNFUSED && tiles > 0)
-        products.idle = fmax(1, floor(m->machine->units / tiles));
+    if (part->problem.schedule == WEFT_SCHEDULE_UNFUSED && products.tiles > 0)
+        products.idle = fmax(1, floor(m->machine->units / products.tiles));
     if (named > once)
         products.reuse = once / named;
     return products;
@@ -208,41 +208,88 @@ typedef struct gemm_bytes {
     double a, b, kept;
 } gemm_bytes;
 
+/* What a task of a GPU is, whole. */
+typedef struct gemm_task {
+    gemm_bytes loads;   /* of each unit, which makes its tiles by itself: that is as fast as a unit can */
+    double from_memory; /* bytes of A and B that caches do not catch */
+    double sums;        /* bytes of a slice's, written and read again, in float32 */
+    double compute_ns, deep, row_steps;
+} gemm_task;
+
+/* The same with k cut into so many slices, each made by units that are idle otherwise; in ns. */
+typedef struct gemm_slices {
+    double compute, loads; /* of a unit */
+    double memory;         /* of the memory that all units share */
+} gemm_slices;
+
+static gemm_slices slices_of(const model *m, const gemm_task *task, double idle, double count)
+{
+    /* Units that are idle still take rows of it: a library has lower tiles where there are few. */
+    double shares = fmax(1, fmin(floor(idle / count), task->row_steps));
+    double sums = count > 1 ? task->sums : 0, kept = task->loads.kept + sums;
+
+    return (gemm_slices){
+        .compute = task->compute_ns / count / shares,
+        .loads = ((task->loads.a / shares + task->loads.b) / count + kept / shares) / unit_share(m) /
+                 m->machine->memory_gbs,
+        .memory = (task->from_memory + task->loads.kept + count * sums) / m->machine->memory_gbs,
+    };
+}
+
+/* As many slices as take the least time where all tiles are cut so: their sums cost memory. They may end
+ * anywhere in k, so that twice as many over twice as long a k take no less. */
+static gemm_slices best_slices(const model *m, const model_products *products, const gemm_task *task)
+{
+    double most = fmax(1, fmin(products->idle, task->deep / WEFT_LIBRARY_SPLIT_K)), best_ns = INFINITY;
+    gemm_slices best = {0};
+
+    for (double count = 1; count < most + 1; count++) {
+        gemm_slices s = slices_of(m, task, products->idle, fmin(count, most));
+        double ns = fmax(fmax(s.compute, s.loads), products->tiles * s.memory);
+
+        if (ns < best_ns) {
+            best = s;
+            best_ns = ns;
+        }
+    }
+    return best;
+}
+
 static double gpu_gemm_ns(const model *m, const model_products *products, int64_t rows, int64_t cols,
                           int64_t kk, const gemm_bytes *bytes, double gflops, model_task *out)
 {
     const weft_machine *machine = m->machine;
     double down = tiles_along(m, rows, unit_rows(m)), across = tiles_along(m, cols, unit_cols(m));
-    double units = model_lane_units(m), waves = ceil(down * across / floor(units)), compute, memory;
-    double deep = padded(kk, machine->step_k), busy = fmin(floor(units), down * across);
-    double slices = units < 2 ? fmax(1, fmin(products->idle, deep / WEFT_LIBRARY_SPLIT_K)) : 1, sums = 0;
-    /* Units that are idle still take rows of it: a library has lower tiles where there are few. */
-    double shares = units < 2 ? fmax(1, fmin(floor(products->idle / slices),
-                                             padded(rows, machine->step_m) / (double)machine->step_m))
-                              : 1;
+    double units = model_lane_units(m), waves = ceil(down * across / floor(units));
+    double busy = fmin(floor(units), down * across);
+    gemm_task task = {.loads = {bytes->a * across / busy, bytes->b * down / busy, bytes->kept / busy},
+                      .from_memory = (bytes->a + bytes->b) * products->reuse,
+                      .sums = 8 * (double)rows * (double)cols,
+                      .deep = padded(kk, machine->step_k),
+                      .row_steps = padded(rows, machine->step_m) / (double)machine->step_m};
+    gemm_slices made;
 
-    if (slices > 1) /* their sums are written and read again, in float32 */
-        sums = 8 * (double)rows * (double)cols;
-    /* Every tile loads its operands by itself: that is as fast as a unit can. What caches do not catch comes
-     * from the memory, which all share as they come. */
-    memory = ((bytes->a * across / shares + bytes->b * down) / slices + (bytes->kept + sums) / shares) /
-             (unit_share(m) * busy) / machine->memory_gbs;
-    out->memory_ns = (float)(((bytes->a + bytes->b) * products->reuse + bytes->kept + slices * sums) /
-                             machine->memory_gbs);
     if (units >= 2) /* no unit idles because the lanes do not divide them evenly */
         waves *= floor(units) / units;
     if (down > 1)
         rows = unit_rows(m);
     if (across > 1) /* tiles of crews may be narrower than the description's */
         cols = weft_divide_up(cols, (int64_t)across);
-    compute = waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) * deep / slices /
-              shares / gflops;
+    task.compute_ns =
+        waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) * task.deep / gflops;
     if (m->crew_cols) /* the descriptions have the rate of a library's products */
-        compute /= weft_crews_rate(m->crew_cols);
-    out->bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
+        task.compute_ns /= weft_crews_rate(m->crew_cols);
+    if (units < 2) {
+        made = best_slices(m, products, &task);
+        out->memory_ns = (float)made.memory;
+    } else {
+        made = slices_of(m, &task, 1, 1);
+        out->memory_ns = (float)((task.from_memory + bytes->kept) / machine->memory_gbs);
+    }
+    out->bound = made.loads > made.compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     out->last_share = (float)(1 / fmax(1, ceil(down * across / floor(units))));
-    out->stores_ns = (float)(fmax(compute, memory) * out->last_share);
-    return fmax(compute, memory);
+    out->stores_ns = (float)(fmax(made.compute, made.loads) * out->last_share);
+    return fmax(made.compute, made.loads);
 }
 
 /* Finishing a tile of results on a core, so many nanoseconds for each: epilogue, conversion and stores; or

@@ -26,9 +26,18 @@ static int64_t pick_size(uint64_t *seed, int64_t most)
     return (int64_t)exp(exponent) + 1;
 }
 
-static weft_problem random_problem(uint64_t *seed)
+/* A type that the machine multiplies: on CPUs all of them, fp8 as bfloat16. */
+static weft_dtype random_type(const weft_machine *machine, uint64_t *seed)
 {
-    weft_problem p = {.size = sizeof(p), .alpha = 1, .l = 1, .dtype = WEFT_BF16, .d_dtype = WEFT_BF16};
+    static const weft_dtype types[] = {WEFT_BF16, WEFT_F32, WEFT_F16, WEFT_I8, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
+    weft_dtype type = types[pick(seed, sizeof(types) / sizeof(types[0]))];
+
+    return machine->gflops[type] > 0 ? type : WEFT_BF16;
+}
+
+static weft_problem random_problem(const weft_machine *machine, uint64_t *seed)
+{
+    weft_problem p = {.size = sizeof(p), .alpha = 1, .l = 1};
 
     p.op = (weft_op)pick(seed, WEFT_OP_BROADCAST + 1);
     p.m = pick_size(seed, LARGEST);
@@ -39,6 +48,8 @@ static weft_problem random_problem(uint64_t *seed)
         p.layout = pick(seed, 2) ? WEFT_LAYOUT_GATHER_A : WEFT_LAYOUT_GATHER_B;
     if (p.op == WEFT_OP_GEMM_RS)
         p.layout = pick(seed, 2) ? WEFT_LAYOUT_SCATTER_ROWS : WEFT_LAYOUT_SCATTER_COLS;
+    p.dtype = p.op < WEFT_OP_ALL_REDUCE ? random_type(machine, seed) : pick(seed, 2) ? WEFT_BF16 : WEFT_F32;
+    p.d_dtype = p.op < WEFT_OP_ALL_REDUCE ? weft_dtype_result(p.dtype) : p.dtype;
     return p;
 }
 
@@ -71,9 +82,9 @@ static const char *describe(const weft_machine *machine, int world, const weft_p
 {
     static char text[200];
 
-    snprintf(text, sizeof(text), "%s, %d ranks, %s %s %lld %lld %lld count %lld", machine->name, world,
-             weft_op_name(p->op), weft_schedule_name(p->op, s), (long long)p->m, (long long)p->n,
-             (long long)p->k, (long long)p->count);
+    snprintf(text, sizeof(text), "%s, %d ranks, %s %s %s %lld %lld %lld count %lld", machine->name, world,
+             weft_op_name(p->op), weft_schedule_name(p->op, s), weft_dtype_name(p->dtype), (long long)p->m,
+             (long long)p->n, (long long)p->k, (long long)p->count);
     return text;
 }
 
@@ -299,8 +310,8 @@ static void check_growth(const weft_machine *machine, int world, const weft_prob
 }
 
 /* What once took longer than twice as much: DONE behind a sum, a join of lanes that nobody waits for, tiles
- * that were even but so small that starting them took longest, and one tile where a shard each would have had
- * several. */
+ * that were even but so small that starting them took longest, one tile where a shard each would have had
+ * several, and slices of k whose sums took longer than they saved. */
 static void check_growth_of_few(void)
 {
     weft_problem rows = {.size = sizeof(rows), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 2, .n = 5765};
@@ -309,6 +320,8 @@ static void check_growth_of_few(void)
         .size = sizeof(starts), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 98, .n = 5268};
     weft_problem alone = {
         .size = sizeof(alone), .op = WEFT_OP_AG_GEMM, .alpha = 1, .l = 1, .m = 100, .n = 482};
+    weft_problem slices = {
+        .size = sizeof(slices), .op = WEFT_OP_AG_GEMM, .alpha = 1, .l = 1, .m = 3440, .n = 502};
     weft_error_text error = {0};
     weft_machine machine;
 
@@ -328,6 +341,12 @@ static void check_growth_of_few(void)
     alone.dtype = alone.d_dtype = WEFT_F32;
     CHECK_INT(weft_machine_find("h100x16", &machine, &error), WEFT_OK);
     check_growth(&machine, 6, &alone);
+    slices.k = 1561;
+    slices.layout = WEFT_LAYOUT_GATHER_B;
+    slices.dtype = WEFT_FP8_E4M3;
+    slices.d_dtype = WEFT_BF16;
+    CHECK_INT(weft_machine_find("gb200x72", &machine, &error), WEFT_OK);
+    check_growth(&machine, 2, &slices);
 }
 
 static double library_us(const weft_machine *machine, int world, const weft_problem *p)
@@ -434,7 +453,7 @@ int main(void)
 
         CHECK_INT(weft_machine_find(weft_machine_builtin_name(i), &machine, &error), WEFT_OK);
         for (int j = 0; j < PROBLEMS; j++) {
-            weft_problem problem = random_problem(&seed);
+            weft_problem problem = random_problem(&machine, &seed);
             int world = random_world(&machine, &seed);
 
             check_auto(&machine, world, &problem);
@@ -443,7 +462,7 @@ int main(void)
                 check_growth(&machine, world, &problem);
         }
         for (long j = 0; j < check_repeat(GROWING, 20 * GROWING); j++) {
-            weft_problem problem = random_problem(&growing);
+            weft_problem problem = random_problem(&machine, &growing);
 
             check_growth(&machine, random_world(&machine, &growing), &problem);
         }
