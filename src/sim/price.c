@@ -140,7 +140,7 @@ static void count_operands(const weft_plan_part *part, model_products *products)
 model_products model_products_of(const model *m, const weft_plan_part *part)
 {
     model_products products = {.reuse = 1, .idle = 1};
-    double named = 0, once = 0;
+    double named = 0, once = 0, tiles = 0;
 
     if (m->machine->kind != WEFT_MACHINE_GPU) {
         count_operands(part, &products);
@@ -151,7 +151,9 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
 
         if (task->kind != WEFT_TASK_GEMM)
             continue;
-        products.tiles++;
+        tiles++;
+        products.results +=
+            (double)weft_task_regions(part, task)->rows * (double)weft_task_regions(part, task)->cols;
         named +=
             region_bytes(part, weft_product_a(part, task)) + region_bytes(part, weft_product_b(part, task));
     }
@@ -163,8 +165,8 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
         else if (operand->role == WEFT_ROLE_B)
             once += instance_bytes(part, i, part->rank);
     }
-    if (part->problem.schedule == WEFT_SCHEDULE_UNFUSED && products.tiles > 0)
-        products.idle = fmax(1, floor(m->machine->units / products.tiles));
+    if (part->problem.schedule == WEFT_SCHEDULE_UNFUSED && tiles > 0)
+        products.idle = fmax(1, floor(m->machine->units / tiles));
     if (named > once)
         products.reuse = once / named;
     return products;
@@ -213,7 +215,9 @@ typedef struct gemm_task {
     gemm_bytes loads;   /* of each unit, which makes its tiles by itself: that is as fast as a unit can */
     double from_memory; /* bytes of A and B that caches do not catch */
     double sums;        /* bytes of a slice's, written and read again, in float32 */
-    double compute_ns, deep, row_steps;
+    double compute_ns, k, row_steps;
+    double deep;  /* k in whole steps, which slices are cut from */
+    double times; /* so many make the whole product */
 } gemm_task;
 
 /* The same with k cut into so many slices, each made by units that are idle otherwise; in ns. */
@@ -230,8 +234,9 @@ static gemm_slices slices_of(const model *m, const gemm_task *task, double idle,
 
     return (gemm_slices){
         .compute = task->compute_ns / count / shares,
-        .loads = ((task->loads.a / shares + task->loads.b) / count + kept / shares) / unit_share(m) /
-                 m->machine->memory_gbs,
+        .loads = ((task->loads.a / shares + task->loads.b) * fmin(1, task->deep / count / task->k) +
+                  kept / shares) /
+                 unit_share(m) / m->machine->memory_gbs,
         .memory = (task->from_memory + task->loads.kept + count * sums) / m->machine->memory_gbs,
     };
 }
@@ -245,7 +250,7 @@ static gemm_slices best_slices(const model *m, const model_products *products, c
 
     for (double count = 1; count < most + 1; count++) {
         gemm_slices s = slices_of(m, task, products->idle, fmin(count, most));
-        double ns = fmax(fmax(s.compute, s.loads), products->tiles * s.memory);
+        double ns = fmax(fmax(s.compute, s.loads), task->times * s.memory);
 
         if (ns < best_ns) {
             best = s;
@@ -265,6 +270,8 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
     gemm_task task = {.loads = {bytes->a * across / busy, bytes->b * down / busy, bytes->kept / busy},
                       .from_memory = (bytes->a + bytes->b) * products->reuse,
                       .sums = 8 * (double)rows * (double)cols,
+                      .k = (double)weft_max(kk, 1),
+                      .times = products->results / fmax(1, (double)rows * (double)cols),
                       .deep = padded(kk, machine->step_k),
                       .row_steps = padded(rows, machine->step_m) / (double)machine->step_m};
     gemm_slices made;

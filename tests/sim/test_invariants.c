@@ -37,7 +37,7 @@ static weft_dtype random_type(const weft_machine *machine, uint64_t *seed)
 
 static weft_problem random_problem(const weft_machine *machine, uint64_t *seed)
 {
-    weft_problem p = {.size = sizeof(p), .alpha = 1, .l = 1};
+    weft_problem p = {.size = sizeof(p), .alpha = 1, .l = 1, .wire_dtype = WEFT_DTYPE_DEFAULT};
 
     p.op = (weft_op)pick(seed, WEFT_OP_BROADCAST + 1);
     p.m = pick_size(seed, LARGEST);
@@ -347,6 +347,18 @@ static void check_growth_of_few(void)
     slices.d_dtype = WEFT_BF16;
     CHECK_INT(weft_machine_find("gb200x72", &machine, &error), WEFT_OK);
     check_growth(&machine, 2, &slices);
+    slices.op = WEFT_OP_GEMM_AS;
+    slices.layout = WEFT_LAYOUT_DEFAULT;
+    slices.dtype = slices.d_dtype = WEFT_F32;
+    slices.m = 137, slices.n = 12, slices.k = 3181;
+    CHECK_INT(weft_machine_find("l20x8", &machine, &error), WEFT_OK);
+    check_growth(&machine, 3, &slices);
+    slices.op = WEFT_OP_GEMM_RS;
+    slices.layout = WEFT_LAYOUT_SCATTER_ROWS;
+    slices.dtype = slices.d_dtype = WEFT_BF16;
+    slices.m = 335, slices.n = 98, slices.k = 5268;
+    CHECK_INT(weft_machine_find("h800x8", &machine, &error), WEFT_OK);
+    check_growth(&machine, 7, &slices);
 }
 
 static double library_us(const weft_machine *machine, int world, const weft_problem *p)
