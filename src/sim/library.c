@@ -167,13 +167,21 @@ double weft_library_gemm_us(const weft_machine *machine, weft_dtype dtype, int64
     return fmax(compute, bytes / machine->memory_gbs) * 1e-3;
 }
 
+weft_dtype weft_library_wire(const weft_problem *problem)
+{
+    bool sums = problem->op == WEFT_OP_GEMM_RS || problem->op == WEFT_OP_GEMM_AR;
+
+    if (problem->op == WEFT_OP_AG_GEMM)
+        return problem->dtype;
+    if (sums && problem->wire_dtype != WEFT_DTYPE_DEFAULT)
+        return problem->wire_dtype;
+    return problem->d_dtype == WEFT_DTYPE_DEFAULT ? weft_dtype_result(problem->dtype) : problem->d_dtype;
+}
+
 double weft_library_unfused_us(const weft_machine *machine, const weft_problem *problem, int world,
                                bool graph)
 {
-    weft_dtype result =
-        problem->d_dtype == WEFT_DTYPE_DEFAULT ? weft_dtype_result(problem->dtype) : problem->d_dtype;
-    weft_problem moved = {.size = sizeof(moved),
-                          .dtype = problem->op == WEFT_OP_AG_GEMM ? problem->dtype : result};
+    weft_problem moved = {.size = sizeof(moved), .dtype = weft_library_wire(problem)};
     int64_t m = problem->m, n = problem->n, k = problem->k;
     double gemm, launch = graph ? machine->launch_graph_us : machine->launch_library_us;
 

@@ -28,6 +28,10 @@ double weft_library_collective_us(const weft_machine *machine, const weft_proble
 /* D[m x n] = A·B over k on one device, without a launch. 0 where the machine has no rate for the type. */
 double weft_library_gemm_us(const weft_machine *machine, weft_dtype dtype, int64_t m, int64_t n, int64_t k);
 
+/* What travels of a product's: sums as its wire_dtype, or, where that is left open, as the result, which is
+ * what people give NCCL; else the operand, or the result. */
+weft_dtype weft_library_wire(const weft_problem *problem);
+
 /* A product over ranks: gather, then multiply; or multiply, then reduce or spread. 0: the machine says too
  * little. */
 double weft_library_unfused_us(const weft_machine *machine, const weft_problem *problem, int world,

@@ -52,6 +52,17 @@ ends "a table" 0 "$weft" sim all_gather -n 8 --machine b200x8 --bytes 1M:1M >"$s
 says out "error so far (libraries): collectives of libraries"
 says out "none of these rows is of b200x8"
 
+# Libraries send what weft sends where that is asked for, else results' type, which is then said.
+run open "sim gemm_rs 16384 16384 8192 --dtype bf16 -n 16 --machine h100x16"
+run narrow "sim gemm_rs 16384 16384 8192 --dtype bf16 -n 16 --machine h100x16 --wire bf16"
+run wide "sim gemm_rs 16384 16384 8192 --dtype bf16 -n 16 --machine h100x16 --wire f32"
+[ "$(value open 1 unfused_us)" = "$(value narrow 1 unfused_us)" ] || fail "libraries do not send results as they are"
+less "$(awk -v a="$(value narrow 1 unfused_us)" 'BEGIN { print 1.5 * a }')" "$(value wide 1 unfused_us)" "float32 sums of libraries"
+ends "another wire" 0 "$weft" sim gemm_rs 4096 4096 4096 --dtype bf16 -n 8 --machine h100x8 >"$scratch/out"
+says out "sums travel as float32, the libraries' as bfloat16"
+ends "the same wire" 0 "$weft" sim gemm_rs 4096 4096 4096 --dtype bf16 -n 8 --machine h100x8 --wire bf16 >"$scratch/out"
+grep -q 'sums travel' "$scratch/out" && fail "the same wire is said to differ"
+
 run moe "sim moe --experts 64 --topk 4 --hidden 2048 --tokens 64 --inter 1024 -n 16 --machine h100x16"
 [ "$(wc -l <"$scratch/moe")" = 2 ] || fail "moe has not two ways to combine"
 less "$(value moe 2 combine_us)" "$(value moe 1 combine_us)" "reduced combine"

@@ -192,6 +192,37 @@ static void note_trust(simulation *s, bool library)
                 words);
 }
 
+/* Libraries are given sums of the type asked for; where nobody asks, of the result's. */
+static weft_problem of_libraries(const simulation *s, const weft_problem *problem)
+{
+    weft_problem p = *problem;
+
+    p.wire_dtype = s->options->wire_given ? problem->wire_dtype : WEFT_DTYPE_DEFAULT;
+    return p;
+}
+
+double sim_library_us(const simulation *s, const weft_problem *problem)
+{
+    weft_problem p = of_libraries(s, problem);
+
+    return weft_library_unfused_us(&s->machine, &p, s->world, s->graph);
+}
+
+/* Where sums travel in another type than theirs. */
+static void note_wire(simulation *s)
+{
+    const weft_problem *problem = &s->options->problem;
+    weft_problem theirs = of_libraries(s, problem);
+    weft_dtype wire = weft_library_wire(&theirs);
+
+    if (s->machine.kind == WEFT_MACHINE_GPU &&
+        (problem->op == WEFT_OP_GEMM_RS || problem->op == WEFT_OP_GEMM_AR) && wire != problem->wire_dtype)
+        report_note(
+            &s->report,
+            "sums travel as %s, the libraries' as %s, which is less exact: --wire says what both send",
+            weft_dtype_name(problem->wire_dtype), weft_dtype_name(wire));
+}
+
 static void add_head(simulation *s, const weft_problem *problem)
 {
     report_text(&s->report, "op", "%s", weft_op_name(problem->op));
@@ -267,7 +298,7 @@ static int show_product(simulation *s, weft_problem problem)
     if ((status = sim_simulate(s, &problem, parts, WEFT_SIM_GEMM_ONLY, &gemm)) ||
         (status = sim_simulate(s, &problem, parts, WEFT_SIM_COMM_ONLY, &comm)))
         return status;
-    baseline = weft_library_unfused_us(&s->machine, &problem, s->world, s->graph);
+    baseline = sim_library_us(s, &problem);
     if (!(baseline > 0)) {
         problem.schedule = WEFT_SCHEDULE_UNFUSED;
         baseline = NAN;
@@ -491,6 +522,7 @@ static void explain(simulation *s)
             gpu ? "unfused µs: NCCL (RCCL) and cuBLAS (hipBLASLt), one after the other, not the schedule of "
                   "that name; "
                 : "");
+    note_wire(s);
     note_trust(s, false);
     if (gpu)
         note_trust(s, true);

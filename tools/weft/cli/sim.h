@@ -28,6 +28,9 @@ int sim_fail(const weft_error_text *error, weft_status status);
 int sim_simulate(simulation *s, const weft_problem *asked, weft_schedule schedule, weft_sim_mode mode,
                  weft_sim_result *result);
 
+/* What libraries take for a product, with sums that travel as asked; 0 on CPUs. */
+double sim_library_us(const simulation *s, const weft_problem *problem);
+
 /* Elements of one rank's share (or of the buffer) for a message of this many bytes, as bench counts them. */
 int64_t sim_count_for(const weft_problem *problem, int world, int64_t bytes);
 

@@ -141,7 +141,7 @@ static int simulate_point(simulation *s, const weft_problem *asked, point *p)
         return failed;
     p->library_us =
         problem.op < WEFT_OP_ALL_REDUCE
-            ? weft_library_unfused_us(&machine, &problem, s->world, s->graph)
+            ? sim_library_us(s, &problem)
             : weft_library_collective_us(&machine, &problem, s->world, WEFT_LIBRARY_FASTEST, s->graph);
     s->machine.link_gbs *= 2;
     s->machine.multicast_gbs *= 2;
