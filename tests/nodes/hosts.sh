@@ -55,10 +55,10 @@ for wrong in fd00::1 fd00::1:2 '[fd00::1' '[a]b:1' a:0 a:2x 'a b'; do
     [ $? = 2 ] && [[ $got == *"as in a:4,b:4"*"not \"$wrong\""* ]] || fail "--hosts $wrong: $got"
 done
 "$weft" run --hosts a:2,b:2 "${here[@]}" -- "$run" skew 20 "$mark" || fail "skewed operations"
-"$weft" bench moe -n 2 --nodes 2 --experts 8 --topk 4 --hidden 4096 --tokens 48 --dtype f32 --iterations 2 --warmup 1 >"$work/out" ||
-    fail "rows that leave where they lie: $(cat "$work/out")"
-"$weft" bench moe -n 5 --nodes 2 --experts 16 --topk 4 --hidden 8192 --tokens 48 --dtype f32 --mode reduced --iterations 2 --warmup 1 >"$work/out" ||
-    fail "sums inside nodes, in several messages: $(cat "$work/out")"
+"$weft" bench moe -n 2 --nodes 2 --experts 8 --topk 4 --hidden 4096 --tokens 48 --dtype f32 --iterations 2 --warmup 1 >"$work/rounds" ||
+    fail "rows that leave where they lie: $(cat "$work/rounds")"
+"$weft" bench moe -n 5 --nodes 2 --experts 16 --topk 4 --hidden 8192 --tokens 48 --dtype f32 --mode reduced --iterations 2 --warmup 1 >"$work/rounds" ||
+    fail "sums inside nodes, in several messages: $(cat "$work/rounds")"
 got=$("$weft" run --hosts a:2,b:2 "${here[@]}" -- sh -c '[ "$WEFT_RANK" != 3 ] || exit 5; sleep 30' "$mark" 2>&1)
 [ $? = 5 ] || fail "the status of a rank is not that of the job"
 [[ $got == *"rank 3 on b "*"ended with status 5"* ]] || fail "the rank that failed is not named: $got"
