@@ -91,7 +91,8 @@ void model_free(model *m);
 typedef struct model_products {
     double
         reuse; /* of the operand bytes that GEMM tasks name, what really comes from memory: each byte once */
-    double results; /* gpu: elements that GEMM tasks make */
+    double operands; /* gpu: these bytes, of all GEMM tasks */
+    double results;  /* gpu: elements that they make */
     double idle; /* gpu, where a library makes the product: units that each tile may have along k; else 1 */
     double set;  /* cpu: bytes of its rank's operands, of source and result in the mean, as curves count */
     uint64_t shared; /* cpu: operands that peers read, by number; */

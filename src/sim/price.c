@@ -169,6 +169,7 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
         products.idle = fmax(1, floor(m->machine->units / tiles));
     if (named > once)
         products.reuse = once / named;
+    products.operands = named * products.reuse;
     return products;
 }
 
@@ -223,7 +224,8 @@ typedef struct gemm_task {
 /* The same with k cut into so many slices, each made by units that are idle otherwise; in ns. */
 typedef struct gemm_slices {
     double compute, loads; /* of a unit */
-    double memory;         /* of the memory that all units share */
+    double memory;         /* of the memory that all units share; */
+    double operands;       /* of that, for A and B */
 } gemm_slices;
 
 static gemm_slices slices_of(const model *m, const gemm_task *task, double idle, double count)
@@ -238,6 +240,7 @@ static gemm_slices slices_of(const model *m, const gemm_task *task, double idle,
                   kept / shares) /
                  unit_share(m) / m->machine->memory_gbs,
         .memory = (task->from_memory + task->loads.kept + count * sums) / m->machine->memory_gbs,
+        .operands = task->from_memory / m->machine->memory_gbs,
     };
 }
 
@@ -250,7 +253,8 @@ static gemm_slices best_slices(const model *m, const model_products *products, c
 
     for (double count = 1; count < most + 1; count++) {
         gemm_slices s = slices_of(m, task, products->idle, fmin(count, most));
-        double ns = fmax(fmax(s.compute, s.loads), task->times * s.memory);
+        double memory = task->times * (s.memory - s.operands) + products->operands / m->machine->memory_gbs;
+        double ns = fmax(fmax(s.compute, s.loads), memory);
 
         if (ns < best_ns) {
             best = s;

@@ -353,6 +353,11 @@ static void check_growth_of_few(void)
     slices.m = 137, slices.n = 12, slices.k = 3181;
     CHECK_INT(weft_machine_find("l20x8", &machine, &error), WEFT_OK);
     check_growth(&machine, 3, &slices);
+    slices.op = WEFT_OP_AG_GEMM;
+    slices.layout = WEFT_LAYOUT_GATHER_A;
+    slices.m = 386, slices.n = 580, slices.k = 977;
+    CHECK_INT(weft_machine_find("h100x8", &machine, &error), WEFT_OK);
+    check_growth(&machine, 3, &slices);
     slices.op = WEFT_OP_GEMM_RS;
     slices.layout = WEFT_LAYOUT_SCATTER_ROWS;
     slices.dtype = slices.d_dtype = WEFT_BF16;
