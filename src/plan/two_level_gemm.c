@@ -6,7 +6,8 @@
  *   gemm_rs   The sum of a unit over a node is handed on: it begins at the rank after the unit's keeper
  * there and goes from rank to rank, each product starting from the sums of the one before, to the keeper. The
  * keeper's sum travels to the owner, who adds up the nodes' sums and applies the epilogue. Units of other
- * nodes come first, those of the node after it before others; the own node's last.
+ * nodes come first, those of the node after it before others; the own node's last. Of each node a share of
+ * every owner's units at a time, so that what is summed first travels meanwhile.
  * Order of a sum: nodes in order; of a node, from the rank after its keeper around to the keeper. With two
  * nodes the other's sum goes to the rank after the owner, where the sum of the owner's node begins from it:
  * nobody only adds. Then, and with one node, the owner's product is the last. gemm_ar   The same, and the
@@ -21,6 +22,8 @@
 #include "plan/two_level.h"
 
 #include <stdlib.h>
+
+enum { SHARES = 4 }; /* of an owner's units: each more hides more of the network behind the node's links */
 
 /* What an owner's units are cut from. Found once for all of them: plans for new sizes are made beside runs.
  */
@@ -39,6 +42,7 @@ typedef struct across {
     int64_t tile_m, tile_n, grain_n;
     grid *grids;                  /* [owner] */
     int64_t most;                 /* units of an owner */
+    int shares;                   /* of them, each summed over a node before the next is begun */
     int64_t slot_rows, slot_cols; /* of a unit kept somewhere */
     uint32_t partial, own, kept,
         inbox;        /* operands: sums handed on; a node's in the end, and where it travels */
@@ -229,7 +233,7 @@ static void send_kept(across *x, int owner, int64_t number, const unit *u, weft_
  * through the owners in the same order, one place behind, and has a unit in the same lane: so signal
  * `arrived` of a lane says how many of them are here.
  */
-static void hand_on_units(across *x, int owner, int place, int slot)
+static void hand_on_units(across *x, int owner, int place, int slot, int share)
 {
     weft_gemm_gen *gen = &x->gen;
     weft_two_level *t = &x->t;
@@ -238,10 +242,11 @@ static void hand_on_units(across *x, int owner, int place, int slot)
         next = rank_after(t, t->me);
     bool near = weft_two_level_node(t, owner) == mine, from_far = place == 0 && near && x->two_nodes;
     bool last = place == size - 1, finish = last && near && (t->nodes == 1 || x->two_nodes);
-    int lane = weft_two_level_unit_lane(t, owner, 0);
-    int64_t count = units(x, owner);
+    weft_span mine_now = weft_part(units(x, owner), x->shares, share);
+    int lane = weft_two_level_unit_lane(t, owner, mine_now.begin);
 
-    for (int64_t i = 0; i < count; i++, lane = lane + 1 < t->lanes ? lane + 1 : 0) {
+    for (int64_t i = mine_now.begin; i < mine_now.begin + mine_now.count;
+         i++, lane = lane + 1 < t->lanes ? lane + 1 : 0) {
         unit u = unit_at(x, owner, i);
         weft_region kept =
             near ? in_slot(x, x->own, t->me, 0, i, &u) : in_slot(x, x->kept, t->me, slot, i, &u);
@@ -276,8 +281,9 @@ static void hand_on_units(across *x, int owner, int place, int slot)
     }
 }
 
-/* To all units of a node's ranks. */
-static void hand_on_node(across *x, int node, int *slot)
+/* To a share of the units of each of a node's ranks; `slot` is that of its first owner. Returns the next
+ * node's. */
+static int hand_on_share(across *x, int node, int slot, int share)
 {
     weft_two_level *t = &x->t;
     int size = weft_two_level_size(t, weft_two_level_node(t, t->me));
@@ -288,10 +294,21 @@ static void hand_on_node(across *x, int node, int *slot)
         for (int i = keeper; i < weft_two_level_size(t, node); i += size) {
             int owner = t->members[t->first[node] + i];
 
-            hand_on_units(x, owner, place, *slot);
-            *slot += place == size - 1 && owner != t->me;
+            hand_on_units(x, owner, place, slot, share);
+            slot += place == size - 1 && owner != t->me;
         }
     }
+    return slot;
+}
+
+/* To all units of a node's ranks. */
+static void hand_on_node(across *x, int node, int *slot)
+{
+    int next = *slot;
+
+    for (int share = 0; share < x->shares; share++)
+        next = hand_on_share(x, node, *slot, share);
+    *slot = next;
 }
 
 /* The owner adds up the nodes' sums. */
@@ -394,6 +411,16 @@ static void fetch_results(across *x)
         }
 }
 
+/* A rank keeps the sums to which it adds last. Were all units of one owner followed by all of the next, they
+ * would come at the end, all at once: the network would have nothing to do until then, and what begins from
+ * them would wait for it. Every lane has a unit of each share. */
+static int shares_of(const across *x)
+{
+    int64_t rounds = x->most / x->gen.lanes;
+
+    return weft_two_level_nodes(x->gen.builder) == 1 ? 1 : (int)weft_max(1, weft_min(rounds, SHARES));
+}
+
 void weft_generate_two_level_gemm(weft_builder *builder)
 {
     const weft_problem *p = builder->problem;
@@ -416,6 +443,7 @@ void weft_generate_two_level_gemm(weft_builder *builder)
     for (int owner = 0; owner < builder->world; owner++)
         x.grids[owner] = grid_of(&x, owner);
     x.most = units(&x, 0);
+    x.shares = shares_of(&x);
     x.slot_rows = weft_cut(x.grids[0].rows, x.tile_m, 0).count;
     x.slot_cols = x.grids[0].cols.span.count;
     if (x.tile_n && weft_widest(x.tile_n, x.grain_n) < x.slot_cols)

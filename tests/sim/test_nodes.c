@@ -180,8 +180,33 @@ static void a_thousand_ranks(void)
     CHECK_INT(picked, WEFT_SCHEDULE_TWO_LEVEL);
 }
 
+/* Sums of other nodes' units leave while those after them are formed: the links inside a node decide. */
+static void sums_travel_meanwhile(void)
+{
+    weft_problem p;
+    weft_machine machine;
+    weft_error_text error = {0};
+    weft_sim_source source = {.problem = &p, .world = 16};
+    weft_sim_result result = {0};
+    double inside;
+
+    weft_problem_init(&p, WEFT_OP_GEMM_RS);
+    p.dtype = p.d_dtype = p.wire_dtype = WEFT_BF16;
+    p.m = p.n = 16384, p.k = 8192;
+    p.schedule = WEFT_SCHEDULE_TWO_LEVEL;
+    CHECK_INT(weft_machine_find("h100x16", &machine, &error), WEFT_OK);
+    weft_choose_tiles(&machine, 16, &p);
+    CHECK_INT(weft_problem_resolve(&p, 16, &p, &error), WEFT_OK);
+    CHECK_INT(weft_sim_run(&machine, &source, WEFT_SIM_ALL, false, &result, &error), WEFT_OK);
+    inside = 7.0 / 8 * (double)(p.m * p.n) * 2 / machine.link_gbs / 1e3;
+    CHECK(result.us < 1.1 * inside);
+    CHECK(result.us < 0.8 * weft_library_unfused_us(&machine, &p, 16, false));
+    weft_sim_result_free(&result);
+}
+
 int main(void)
 {
+    sums_travel_meanwhile();
     a_thousand_ranks();
     products_fetch_once();
     near_the_limit();
