@@ -23,7 +23,10 @@
 
 #include <stdlib.h>
 
-enum { SHARES = 4 }; /* of an owner's units: each more hides more of the network behind the node's links */
+enum {
+    SHARES = 4, /* of an owner's units: each more hides more of the network behind the node's links */
+    SHARED_LANES = 8,
+};
 
 /* What an owner's units are cut from. Found once for all of them: plans for new sizes are made beside runs.
  */
@@ -413,12 +416,16 @@ static void fetch_results(across *x)
 
 /* A rank keeps the sums to which it adds last. Were all units of one owner followed by all of the next, they
  * would come at the end, all at once: the network would have nothing to do until then, and what begins from
- * them would wait for it. Every lane has a unit of each share. */
+ * them would wait for it. Every lane has a unit of each share. Not with few lanes, as ranks have that share a
+ * CPU's cores: there each share is one more time that a rank waits for the one before, and was not measured.
+ */
 static int shares_of(const across *x)
 {
     int64_t rounds = x->most / x->gen.lanes;
 
-    return weft_two_level_nodes(x->gen.builder) == 1 ? 1 : (int)weft_max(1, weft_min(rounds, SHARES));
+    if (weft_two_level_nodes(x->gen.builder) == 1 || x->gen.lanes < SHARED_LANES)
+        return 1;
+    return (int)weft_max(1, weft_min(rounds, SHARES));
 }
 
 void weft_generate_two_level_gemm(weft_builder *builder)
