@@ -251,7 +251,7 @@ static gemm_slices best_slices(const model *m, const model_products *products, c
     double most = fmax(1, fmin(products->idle, task->deep / WEFT_LIBRARY_SPLIT_K)), best_ns = INFINITY;
     gemm_slices best = {0};
 
-    for (double count = 1; count < most + 1; count++) {
+    for (int count = 1; count <= (int)ceil(most); count++) {
         gemm_slices s = slices_of(m, task, products->idle, fmin(count, most));
         double memory = task->times * (s.memory - s.operands) + products->operands / m->machine->memory_gbs;
         double ns = fmax(fmax(s.compute, s.loads), memory);
