@@ -35,6 +35,13 @@ __device__ __forceinline__ uint64_t noticed(const weft_cuda_link &p)
     return now_ns() - (uint64_t)p.notice_ns;
 }
 
+/* How long after what the rank made an answer is stored, so that the rank sees it a latency after: its way
+ * back takes as long as the rank's took here. */
+__device__ __forceinline__ uint64_t stored_after(const weft_cuda_link &p, int64_t latency_ns)
+{
+    return (uint64_t)max(latency_ns - p.notice_ns, (int64_t)0);
+}
+
 /* When the link has carried this, too: transfers follow one another. */
 __device__ __forceinline__ uint64_t carry(const weft_cuda_link &p, int64_t busy_ns)
 {
@@ -69,7 +76,7 @@ __device__ __forceinline__ bool answer_enter(const weft_cuda_link &p, uint64_t r
     uint64_t *mine = p.signals + peer * WEFT_CUDA_LINE_WORDS;
     if (!watch(p, theirs, run + 1))
         return false;
-    sleep_until(noticed(p) + (uint64_t)p.latency_ns);
+    sleep_until(noticed(p) + stored_after(p, p.latency_ns));
     mine[1 + run % 2] = theirs[1 + run % 2];
     add_release(mine); /* partner: wait_for of the rank */
     return true;
@@ -107,7 +114,7 @@ __device__ __forceinline__ bool answer_done(const weft_cuda_link &p, uint32_t la
     if (__syncthreads_or(lost))
         return false;
     if (threadIdx.x == 0)
-        sleep_until(carry(p, l.busy_ns) + (uint64_t)l.latency_ns);
+        sleep_until(carry(p, l.busy_ns) + stored_after(p, l.latency_ns));
     __syncthreads();
     for (uint32_t i = 0; i < l.store_count; i++)
         store(p.stores[l.store0 + i]);
@@ -136,7 +143,7 @@ __device__ __forceinline__ bool answer_packets(const weft_cuda_link &p, int64_t 
         return false;
     if (threadIdx.x == 0)
         sleep_until(carry(p, (min(end, first + THREADS) - first) * p.busy_ps / 1000) +
-                    (uint64_t)p.latency_ns);
+                    stored_after(p, p.latency_ns));
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < PEERS; i++)
@@ -229,7 +236,7 @@ __device__ __forceinline__ bool notice_lines(const weft_cuda_link &p, int hop, R
     if (any_of_hop(hop, lost))
         return false;
     if (threadIdx.x % THREADS == 0)
-        r.due = carry(p, r.carried * p.busy_ps / 1000) + (uint64_t)p.latency_ns;
+        r.due = carry(p, r.carried * p.busy_ps / 1000) + stored_after(p, p.latency_ns);
     return true;
 }
 

@@ -23,9 +23,10 @@ enum {
     WEFT_CUDA_LINK_THREADS = 256,
     WEFT_CUDA_LINK_PEERS = 7,
     WEFT_CUDA_LINK_LINES_CTAS = 72,
-    /* Half of what it takes from one SM of a GPU to another and back: this long ago the rank made what is
-     * seen here, and an emulated link counts from then. A signal, 1.8 to 1.9 us (the release waits for what
-     * was stored before); a packet, 0.53 to 0.79. */
+    /* Half of the least that it takes from one SM of a GPU to another and back: this long ago the rank made
+     * what is seen here, and this long after it is stored the rank sees an answer. An emulated link's latency
+     * is from one to the other. A signal, 1.8 to 1.9 us (the release waits for what was stored before); a
+     * packet, 0.53 to 0.79. */
     WEFT_CUDA_LINK_SIGNAL_NS = 900,
     WEFT_CUDA_LINK_PACKET_NS = 260
 };
