@@ -75,15 +75,6 @@ weft_status weft_cuda_event_take(weft_group *group, CUevent *event)
     return WEFT_OK;
 }
 
-void weft_cuda_events_keep(weft_cuda_group *g, int count)
-{
-    CUevent event;
-
-    while (g->events.count < count &&
-           g->device->cu->cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS)
-        g->events.spare[g->events.count++] = event;
-}
-
 void weft_cuda_event_give(weft_cuda_group *g, CUevent event)
 {
     if (g->events.count < WEFT_CUDA_EVENTS)

@@ -451,17 +451,14 @@ static weft_operands known_operands(const weft_plan *plan, const weft_operands *
 
 /* Where no peer touches a rank's operands nobody waits for it before its kernels begin. But making the first
  * program may load kernels of the library, which on some drivers waits for all that run: also for those of a
- * peer that is through with it, and waits for this rank. So the first is made by all before any runs; of a
- * plan that each made by itself, where ranks have a context, and the library, in common. */
+ * peer that is through with it, and waits for this rank. So the first is made by all before any runs, but of
+ * plans that each makes by itself: those ranks have no context in common. */
 static bool makes_together(const weft_plan *plan)
 {
-    const weft_cuda_group *g = weft_cuda_of(plan->group);
+    const weft_cuda_plan *p = weft_cuda_plan_of(plan);
 
-    if (weft_cuda_plan_of(plan)->unmet &&
-        !(g->crowds && g->library && plan->part.problem.tuning.library != 2))
-        return false;
-    return plan->part.world > 1 && plan->part.problem.op < WEFT_OP_ALL_REDUCE &&
-           weft_cuda_plan_of(plan)->bound_count == 0;
+    return !p->unmet && plan->part.world > 1 && plan->part.problem.op < WEFT_OP_ALL_REDUCE &&
+           p->bound_count == 0;
 }
 
 static weft_status bind(weft_plan *plan, const weft_operands *operands, const weft_operands *known,

@@ -129,10 +129,8 @@ weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t l
                             weft_error_text *error);
 
 /* An event for a program's runs: one that a plan has left, or a new one. Making one may wait for every kernel
- * of the context (weft_cuda_rehearse), so plans that ranks make together have theirs before they run, and of
- * other ranks in one context `keep` makes so many while nobody waits for them, if it can. */
+ * of the context (weft_cuda_rehearse), so plans that ranks make together have theirs before they run. */
 weft_status weft_cuda_event_take(weft_group *group, CUevent *event);
-void weft_cuda_events_keep(weft_cuda_group *g, int count);
 void weft_cuda_event_give(weft_cuda_group *g, CUevent event);
 
 /* Collective: WEFT_OK when every rank says so; otherwise the first failing rank's status and sentence, on

@@ -7,10 +7,7 @@
 
 #include <stdlib.h>
 
-enum {
-    UNMET = 1 << 28, /* of a plan's number: no other plan has it */
-    EVENTS = 256     /* for programs of such plans, where other ranks are in the context */
-};
+enum { UNMET = 1 << 28 };                 /* of a plan's number: no other plan has it */
 #define RESERVED_MOST ((size_t)128 << 20) /* of the arena, before such a plan needs it */
 #define UNTOLD_MOST ((size_t)32 << 20)    /* of operands that are copied once so that nobody need tell */
 
@@ -108,7 +105,7 @@ bool weft_cuda_unmet_are(const weft_group *group)
 {
     const weft_cuda_group *g = weft_cuda_of(group);
 
-    return g->unmet.barrier && g->unmet.arena.bytes && g->unmet.alike &&
+    return g->unmet.barrier && g->unmet.arena.bytes && g->unmet.alike && !g->crowds &&
            g->unmet.failures == group->session->failures;
 }
 
@@ -227,7 +224,8 @@ weft_status weft_cuda_unmet_reserve(const weft_plan *plan)
     size_t bytes = 2 * plan->bytes <= RESERVED_MOST ? 2 * plan->bytes : 0;
     weft_status status = WEFT_OK;
 
-    if (!plan->kept || !g->unmet.alike || group->size == 1 || group->size > WEFT_CUDA_PACKET_RANKS)
+    if (!plan->kept || !g->unmet.alike || g->crowds || group->size == 1 ||
+        group->size > WEFT_CUDA_PACKET_RANKS)
         return WEFT_OK;
     if (!g->unmet.barrier)
         status = make_barrier(plan);
@@ -235,11 +233,6 @@ weft_status weft_cuda_unmet_reserve(const weft_plan *plan)
         status = weft_cuda_arena_grow(group, &g->unmet.arena, bytes);
     if (status == WEFT_OK)
         weft_cuda_staging_hold(group, 0);
-    if (g->crowded) {
-        weft_cuda_push(g);
-        weft_cuda_events_keep(g, EVENTS);
-        weft_cuda_pop(g);
-    }
     return weft_group_check(group); /* without memory for them the ranks go on making theirs together */
 }
 

@@ -16,7 +16,9 @@
 #include "run/cuda/plan.h"
 
 /* Whether plans are, as the group stands, and whether one of such a problem can be: the same answers on all
- * ranks. */
+ * ranks. Where ranks have a context in common none is: what the driver does for a new program (loading a
+ * kernel, making an event) may wait for all kernels of the context, also for one that waits for a peer who is
+ * at the driver's lock. Ranks that meet have launched all that they called for. */
 bool weft_cuda_unmet_are(const weft_group *group);
 bool weft_cuda_unmet_can(const struct weft_plan *plan);
 
