@@ -193,20 +193,33 @@ static void killed_of(int world)
 
 int main(int argc, char **argv)
 {
-    static const device_part parts[] = {
-        {"threads", threads_of, 1},       {"threads", threads_of, 2},
-        {"threads", threads_of, 3},       {"threads", threads_of, 4},
-        {"threads", threads_of, 5},       {"threads", threads_of, 6},
-        {"threads", threads_of, 7},       {"threads", threads_of, 8},
-        {"graph", graph_of, 1},           {"graph", graph_of, 2},
-        {"graph", graph_of, 4},           {"processes", processes_of, 2},
-        {"processes", processes_of, 4},   {"killed", killed_of, 3},
-        {"small", small_of, 1},           {"apart", apart_of, 2},
-        {"apart", apart_of, 5},           {"apart", apart_of, 8},
-        {"counted", counted_of, 1},       {"counted", counted_of, 2},
-        {"counted", counted_of, 3},       {"counted", counted_of, 4},
-        {"counted", counted_of, 8},       {"counted-processes", counted_processes_of, 2},
-        {"counted-faults", faults_of, 2}, {"switched", switched_of, 2}};
+    static const device_part parts[] = {{"threads", threads_of, 1},
+                                        {"threads", threads_of, 2},
+                                        {"threads", threads_of, 3},
+                                        {"threads", threads_of, 4},
+                                        {"threads", threads_of, 5},
+                                        {"threads", threads_of, 6},
+                                        {"threads", threads_of, 7},
+                                        {"threads", threads_of, 8},
+                                        {"graph", graph_of, 1},
+                                        {"graph", graph_of, 2},
+                                        {"graph", graph_of, 4},
+                                        {"processes", processes_of, 2},
+                                        {"processes", processes_of, 4},
+                                        {"killed", killed_of, 3},
+                                        {"small", small_of, 1},
+                                        {"apart", apart_of, 2},
+                                        {"apart", apart_of, 5},
+                                        {"apart", apart_of, 8},
+                                        {"counted", counted_of, 1},
+                                        {"counted", counted_of, 2},
+                                        {"counted", counted_of, 3},
+                                        {"counted", counted_of, 4},
+                                        {"counted", counted_of, 8},
+                                        {"counted-processes", counted_processes_of, 2},
+                                        {"counted-faults", faults_of, 2},
+                                        {"switched", switched_of, 2},
+                                        {"counted-processes", counted_processes_of, 4}};
 
     many = (int)check_repeat(200, 1000);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);

@@ -88,9 +88,7 @@ static void process_rank(int rank, void *argument)
 
 static void processes_of(int world)
 {
-    int rounds = 100;
-
-    procs_run(world, process_rank, &rounds);
+    procs_run(world, process_rank, &many);
 }
 
 /* One round captured on the caller's stream and replayed with the routings of many: only the memory that the
