@@ -62,11 +62,36 @@ static void differ_rank(weft_group *group, void *argument)
         tp_release(calls[i].hosts);
 }
 
+/* Ranks that are threads on one GPU meet for each: unmet.h says why. */
+static void crowded_rank(weft_group *group, void *argument)
+{
+    sizes_run run = {.sizes = 4, .step = 1, .side = 16};
+    sizes_call call;
+    char *memory, *at;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 1 << 20, 0, (void **)&memory), WEFT_OK);
+    for (int i = 0; i < run.sizes; i++) {
+        uint64_t told;
+
+        at = memory;
+        sizes_begin(group, &run, i, &at, &call);
+        told = sizes_told(group);
+        CHECK_INT(sizes_issue(group, &call), WEFT_OK);
+        CHECK(sizes_told(group) > told);
+        sizes_check(group, &call);
+        tp_release(call.hosts);
+    }
+}
+
 int main(void)
 {
     test_late();
     test_many();
     fake_gpu_install(2, 16, true);
     ranks_run(2, differ_rank, NULL);
+    fake_gpu_install(1, 16, true);
+    ranks_run(2, crowded_rank, NULL);
     return check_report("test_cuda_new_sizes");
 }
