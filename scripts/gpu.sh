@@ -165,17 +165,20 @@ if [ "$gpus" = 1 ] && start_mps; then
 fi
 
 if [ $sanitize = 1 ]; then
+    # sanitized TOOL WHAT TEST PART: every process of it.
+    sanitized() {
+        step "$1, $2" 300 compute-sanitizer --tool "$1" --target-processes all --error-exitcode 1 "$tests/test_cuda_$3" "$4"
+    }
     for tool in memcheck racecheck synccheck; do
-        step "$tool" 300 compute-sanitizer --tool $tool --error-exitcode 1 "$tests/test_cuda_device" small
+        sanitized $tool "virtual ranks" device small
     done
-    step "memcheck, weft.h" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
-        "$tests/test_cuda_api_device" small
-    step "memcheck, collectives" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
-        "$tests/test_cuda_collective_device" small
-    step "memcheck, experts" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
-        "$tests/test_cuda_moe_device" small
-    step "memcheck, grouped" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
-        "$tests/test_cuda_grouped_device" small
+    sanitized memcheck weft.h api_device small
+    for tool in memcheck racecheck; do
+        sanitized $tool collectives collective_device small
+        sanitized $tool experts moe_device small
+        sanitized $tool grouped grouped_device small
+        sanitized $tool "puts and signals" onesided_device "ring 1"
+    done
 fi
 [ $bench = 1 ] || finish
 
