@@ -38,7 +38,6 @@ using std::min;
 #endif
 #define __launch_bounds__(...)
 #define __noinline__ __attribute__((noinline))
-#define __expf expf
 
 /* ---- of CUDA C++ ------------------------------------------------------------------------------------- */
 
@@ -69,11 +68,6 @@ static inline float __uint_as_float(uint32_t bits)
     return value;
 }
 
-static inline float __fdividef(float x, float y)
-{
-    return x / y;
-}
-
 static inline uint32_t __funnelshift_r(uint32_t low, uint32_t high, uint32_t shift)
 {
     return (uint32_t)((((uint64_t)high << 32) | low) >> (shift & 31));
@@ -101,6 +95,16 @@ static inline uint32_t atomicAdd(uint32_t *word, uint32_t value)
 }
 
 /* ---- of ptx.cuh -------------------------------------------------------------------------------------- */
+
+static inline float exp2_approx(float x)
+{
+    return exp2f(x);
+}
+
+static inline float reciprocal_approx(float x)
+{
+    return 1.0f / x;
+}
 
 static inline uint64_t load_acquire(const uint64_t *word)
 {

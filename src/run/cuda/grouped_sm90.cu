@@ -177,15 +177,20 @@ __device__ __forceinline__ void store_gated(const weft_cuda_grouped &g, const Ti
 #pragma unroll 1
     for (int c = 0; c < t.rows; c += CHUNK) {
         group_sync(consumer); /* the chunk before has been read */
+        float gate[CHUNK / 4], up[CHUNK / 4];
 #pragma unroll
         for (int i = 0; i < CHUNK / 4; i++) {
             float mine = alpha * (odd ? d[2 * i + 1] : d[2 * i]);
             float other = __shfl_xor_sync(~0u, alpha * (odd ? d[2 * i] : d[2 * i + 1]), 4);
-            float x = activate(odd ? other : mine, g.act) * (odd ? mine : other);
-            asm volatile("st.shared.u16 [%0], %1;" ::"r"(spot + (i >> 1) * (8 * PITCH) + (i & 1) * 8),
-                         "h"(narrow(x, DTYPE))
-                         : "memory");
+            gate[i] = odd ? other : mine;
+            up[i] = odd ? mine : other;
         }
+        activate_all<CHUNK / 4>(gate, g.act);
+#pragma unroll
+        for (int i = 0; i < CHUNK / 4; i++)
+            asm volatile("st.shared.u16 [%0], %1;" ::"r"(spot + (i >> 1) * (8 * PITCH) + (i & 1) * 8),
+                         "h"(narrow(gate[i] * up[i], DTYPE))
+                         : "memory");
         group_sync(consumer);
 #pragma unroll
         for (int at = thread; at < CHUNK * 4; at += 128) {
@@ -217,14 +222,14 @@ __device__ __forceinline__ int finish_run(const weft_cuda_grouped &g, const Tile
         x[e] = g.bias ? fmaf(s, x[e], element_get(g.bias, at + e, g.d_dtype)) : s * x[e];
     }
     if (!g.gated) {
-#pragma unroll
-        for (int e = 0; e < 8; e++)
-            x[e] = activate(x[e], g.act);
+        activate_all<8>(x, g.act);
         return 8;
     }
+    float gate[4] = {x[0], x[2], x[4], x[6]};
+    activate_all<4>(gate, g.act);
 #pragma unroll
     for (int e = 0; e < 4; e++)
-        x[e] = activate(x[2 * e], g.act) * x[2 * e + 1];
+        x[e] = gate[e] * x[2 * e + 1];
     return 4;
 }
 

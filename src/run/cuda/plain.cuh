@@ -5,6 +5,7 @@
 #ifndef WEFT_RUN_CUDA_PLAIN_CUH
 #define WEFT_RUN_CUDA_PLAIN_CUH
 
+#include "ptx.cuh"
 #include "task.h"
 
 #include <cuda_bf16.h>
@@ -100,43 +101,67 @@ static __device__ __forceinline__ float2 widen2(uint32_t bits, int dtype)
     return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
 }
 
-/* erf without branches: |error| < 2e-7 (a rational in t = 1 / (1 + p|x|) times exp(-x^2)). */
-static __device__ __forceinline__ float erf_smooth(float x)
+/* x / (1 + exp(-x)) of N at once. */
+template <int N> static __device__ __forceinline__ void silu_all(float *x)
 {
-    float y = fabsf(x), t = __fdividef(1.0f, fmaf(0.3275911f, y, 1.0f));
-    float poly =
-        t * fmaf(t, fmaf(t, fmaf(t, fmaf(t, 1.061405429f, -1.453152027f), 1.421413741f), -0.284496736f),
-                 0.254829592f);
-    return copysignf(fmaf(-poly, __expf(-y * y), 1.0f), x);
+    constexpr float LOG2_E = 1.4426950408889634f;
+    float y[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        y[i] = exp2_approx(-LOG2_E * x[i]);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        y[i] = reciprocal_approx(1.0f + y[i]);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] *= y[i];
+}
+
+/* x / 2 (1 + erf(y)), y = x / sqrt(2), of N at once, erf without branches: |error| < 2e-7 (a rational in t =
+ * 1 / (1 + p|y|) times exp(-y^2)). */
+template <int N> static __device__ __forceinline__ void gelu_all(float *x)
+{
+    constexpr float HALF_LOG2_E = 0.72134752f, P = 0.3275911f * 0.70710678f;
+    float t[N], e[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        t[i] = reciprocal_approx(fmaf(P, fabsf(x[i]), 1.0f));
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        e[i] = exp2_approx(-HALF_LOG2_E * x[i] * x[i]);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float poly = t[i] * fmaf(t[i],
+                                 fmaf(t[i], fmaf(t[i], fmaf(t[i], 1.061405429f, -1.453152027f), 1.421413741f),
+                                      -0.284496736f),
+                                 0.254829592f);
+        x[i] = 0.5f * x[i] * (1.0f + copysignf(fmaf(-poly, e[i], 1.0f), x[i]));
+    }
+}
+
+/* Of N at once: what waits for the special functions waits for those of eight together. */
+template <int N> static __device__ __forceinline__ void activate_all(float *x, int act)
+{
+    constexpr int TOGETHER = N % 8 ? N : 8;
+    if (act == ACT_RELU) { /* as on the CPU: NaN and -0 pass */
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            x[i] = x[i] < 0.0f ? 0.0f : x[i];
+    } else if (act == ACT_GELU) {
+#pragma unroll
+        for (int i = 0; i < N; i += TOGETHER)
+            gelu_all<TOGETHER>(x + i);
+    } else if (act == ACT_SILU) {
+#pragma unroll
+        for (int i = 0; i < N; i += TOGETHER)
+            silu_all<TOGETHER>(x + i);
+    }
 }
 
 static __device__ __forceinline__ float activate(float x, int act)
 {
-    if (act == ACT_RELU) /* as on the CPU: NaN and -0 pass */
-        return x < 0.0f ? 0.0f : x;
-    if (act == ACT_GELU)
-        return 0.5f * x * (1.0f + erf_smooth(x * 0.70710678118654752f));
-    if (act == ACT_SILU)
-        return __fdividef(x, 1.0f + __expf(-x));
+    activate_all<1>(&x, act);
     return x;
-}
-
-/* Of N at once: which it is is asked once, so that they go beside one another. */
-template <int N> static __device__ __forceinline__ void activate_all(float *x, int act)
-{
-    if (act == ACT_RELU) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = activate(x[i], ACT_RELU);
-    } else if (act == ACT_GELU) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = activate(x[i], ACT_GELU);
-    } else if (act == ACT_SILU) {
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            x[i] = activate(x[i], ACT_SILU);
-    }
 }
 
 static __device__ __forceinline__ int element_bytes(int dtype)

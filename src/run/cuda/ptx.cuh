@@ -51,6 +51,22 @@ static __device__ __forceinline__ void add_relaxed(uint64_t *word)
     asm volatile("red.relaxed.sys.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
 }
 
+/* 2^x and 1 / x, approximately: in the order of the text, since the compiler, short of registers, would let
+ * each wait for the one before. */
+static __device__ __forceinline__ float exp2_approx(float x)
+{
+    float y;
+    asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+static __device__ __forceinline__ float reciprocal_approx(float x)
+{
+    float y;
+    asm volatile("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 static __device__ __forceinline__ uint64_t now_ns()
 {
     uint64_t value;
