@@ -196,11 +196,11 @@ static inline void coll_all(const coll_rank *r, const int64_t *counts, int count
                 (op == WEFT_OP_ALL_REDUCE && schedules[s] == WEFT_SCHEDULE_PULL))
                 continue;
             for (int c = 0; c < count_count; c++)
-                for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_BOOL; dtype++, seed++) {
+                for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_FP8_E5M2; dtype++, seed++) {
                     bool left_out = ((int)dtype + (int)s + (int)op + weft_size(r->gpu)) %
                                     (counts[c] >= COLL_LARGE ? large_step : step);
 
-                    if (left_out || (coll_reduces(op) && dtype == WEFT_BYTE))
+                    if (left_out || (coll_reduces(op) && (dtype == WEFT_BYTE || weft_dtype_is_fp8(dtype))))
                         continue;
                     coll_job j = {.op = op,
                                   .schedule = schedules[s],
@@ -343,14 +343,65 @@ static inline void coll_moves(const coll_rank *r, int rounds)
         }
 }
 
-/* Captured on the caller's own stream and replayed, packets and tasks; the numbers of runs live on the
- * device. */
+/* Where coll_graph has what it makes, in elements. */
+enum {
+    COLL_FEW = 1000,
+    COLL_LOT = 50000, /* of a rank's share: too many for packets */
+    COLL_MANY = 600000,
+    COLL_SUMS = COLL_MANY,
+    COLL_GATHERED = 2 * COLL_MANY,
+    COLL_OTHERS = 3 * COLL_MANY,
+    COLL_SCATTERED = 4 * COLL_MANY,
+    COLL_EXCHANGED = 5 * COLL_MANY,
+    COLL_SENT = 6 * COLL_MANY,
+    COLL_KEPT = 7 * COLL_MANY,
+    COLL_END = 8 * COLL_MANY
+};
+
+/* Calls whose results do not change when they are made again, each of which reads what one before it wrote:
+ * max of everything, of a part the sums, all of those, of these the sums, an exchange of maxima, and what the
+ * last rank has. */
+static inline void coll_graph_calls(const coll_rank *r, char *memory)
+{
+    int32_t *m = (int32_t *)(void *)memory;
+    int last = weft_size(r->gpu) - 1;
+
+    CHECK_INT(weft_all_reduce(r->gpu, m, m, COLL_MANY, WEFT_I32, WEFT_MAX), WEFT_OK);
+    CHECK_INT(weft_all_reduce(r->gpu, m, m + COLL_SUMS, COLL_FEW, WEFT_I32, WEFT_SUM), WEFT_OK);
+    CHECK_INT(weft_all_gather(r->gpu, m + COLL_SUMS, m + COLL_GATHERED, COLL_FEW, WEFT_I32), WEFT_OK);
+    CHECK_INT(
+        weft_reduce_scatter(r->gpu, m + COLL_GATHERED, m + COLL_SCATTERED, COLL_FEW, WEFT_I32, WEFT_SUM),
+        WEFT_OK);
+    CHECK_INT(weft_all_to_all(r->gpu, m, m + COLL_EXCHANGED, COLL_LOT, WEFT_I32), WEFT_OK);
+    CHECK_INT(weft_broadcast(r->gpu, m + COLL_SENT, COLL_LOT, WEFT_I32, last), WEFT_OK);
+    CHECK_INT(weft_all_gather(r->gpu, m + COLL_SENT, m + COLL_KEPT, COLL_LOT, WEFT_I32), WEFT_OK);
+}
+
+/* How many elements are not what those calls make of i % 97 + rank. */
+static inline int64_t coll_graph_wrong(const coll_rank *r, const int32_t *got)
+{
+    int world = weft_size(r->gpu), rank = weft_rank(r->gpu);
+    int64_t wrong = 0;
+
+    for (int64_t i = 0; i < COLL_MANY; i++)
+        wrong += got[i] != (int32_t)(i % 97) + world - 1;
+    for (int64_t i = 0; i < COLL_FEW * world; i++)
+        wrong += got[COLL_GATHERED + i] != ((int32_t)(i % COLL_FEW % 97) + world - 1) * world;
+    for (int64_t i = 0; i < COLL_FEW; i++)
+        wrong += got[COLL_SCATTERED + i] != ((int32_t)(i % 97) + world - 1) * world * world;
+    for (int64_t i = 0; i < COLL_LOT * world; i++) {
+        wrong += got[COLL_EXCHANGED + i] != (int32_t)((rank * COLL_LOT + i % COLL_LOT) % 97) + world - 1;
+        wrong += got[COLL_KEPT + i] != (int32_t)((COLL_SENT + i % COLL_LOT) % 97) + world - 1;
+    }
+    return wrong;
+}
+
+/* Every collective captured on the caller's own stream and replayed, packets and tasks; the numbers of runs
+ * live on the device. */
 static inline void coll_graph(const coll_rank *r, coll_place place, int replays)
 {
-    enum { FEW = 1000, MANY = 600000 };
     const weft_cuda_device *device = weft_cuda_of(r->gpu)->device;
     const weft_cuda_driver *cu = device->cu;
-    int world = weft_size(r->gpu);
     char *memory = r->memory[place];
     int32_t *want = (int32_t *)r->want, *got = (int32_t *)r->got;
     CUstream stream;
@@ -360,34 +411,27 @@ static inline void coll_graph(const coll_rank *r, coll_place place, int replays)
     CHECK_INT(cu->cuCtxSetCurrent(device->context), CUDA_SUCCESS);
     CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     CHECK_INT(weft_group_set_stream(r->gpu, 1, stream), WEFT_OK);
-    for (int64_t i = 0; i < MANY; i++)
+    for (int64_t i = 0; i < COLL_END; i++)
         want[i] = (int32_t)(i % 97) + weft_rank(r->gpu);
-    CHECK_INT(weft_memcpy(r->gpu, memory, want, MANY * 4), WEFT_OK);
-    /* max of everything, then sums over ranks of the lower half into the upper: what is added stays the same
-     */
-    for (int i = 0; i < 2; i++) {
-        if (i == 1)
-            CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-        CHECK_INT(weft_all_reduce(r->gpu, memory, memory, MANY, WEFT_I32, WEFT_MAX), WEFT_OK);
-        CHECK_INT(weft_all_reduce(r->gpu, memory, memory + 4 * MANY, FEW, WEFT_I32, WEFT_SUM), WEFT_OK);
-        CHECK_INT(weft_all_gather(r->gpu, memory + 4 * MANY, memory + 8 * MANY, FEW, WEFT_I32), WEFT_OK);
-    }
+    CHECK_INT(weft_memcpy(r->gpu, memory, want, COLL_END * sizeof(*want)), WEFT_OK);
+    coll_graph_calls(r, memory);
+    CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    coll_graph_calls(r, memory);
     CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
     CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
     /* what another call has meanwhile is not the graph's */
-    CHECK_INT(weft_all_reduce(r->gpu, memory + 12 * MANY, memory + 12 * MANY, MANY, WEFT_I32, WEFT_MAX),
+    CHECK_INT(weft_all_reduce(r->gpu, (int32_t *)(void *)memory + COLL_OTHERS,
+                              (int32_t *)(void *)memory + COLL_OTHERS, COLL_MANY, WEFT_I32, WEFT_MAX),
               WEFT_OK);
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+    CHECK_INT(weft_memcpy(r->gpu, memory, want, COLL_END * sizeof(*want)), WEFT_OK); /* all to be made anew */
+    CHECK_INT(weft_barrier(r->gpu), WEFT_OK);
     for (int i = 0; i < replays; i++)
         CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
     CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
     CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
-    CHECK_INT(weft_memcpy(r->gpu, got, memory, 8 * MANY + 4 * FEW * (size_t)world), WEFT_OK);
-    int64_t wrong = 0;
-    for (int64_t i = 0; i < MANY; i++)
-        wrong += got[i] != (int32_t)(i % 97) + world - 1;
-    for (int64_t i = 0; i < FEW * world; i++)
-        wrong += got[2 * MANY + i] != ((int32_t)(i % FEW % 97) + world - 1) * world;
-    CHECK_INT(wrong, 0);
+    CHECK_INT(weft_memcpy(r->gpu, got, memory, COLL_END * sizeof(*got)), WEFT_OK);
+    CHECK_INT(coll_graph_wrong(r, got), 0);
     CHECK_INT(weft_barrier(r->gpu), WEFT_OK);
     cu->cuGraphExecDestroy(replay);
     cu->cuGraphDestroy(graph);
@@ -438,6 +482,27 @@ static inline void coll_stream(const coll_rank *r, int rounds, int64_t most)
     CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
     CHECK_INT(weft_memcpy(r->gpu, r->got, r->memory[COLL_SYMMETRIC], (size_t)(BUFFERS * room)), WEFT_OK);
     CHECK_INT(memcmp(r->got, r->want, (size_t)(BUFFERS * room)), 0);
+}
+
+/* Rank 1 does not call; `argument`: of how many elements, few by packets, many by a plan's arrays. */
+static inline void coll_missing_rank(weft_group *group, void *argument)
+{
+    int64_t count = *(int64_t *)argument;
+    void *memory;
+
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
+    CHECK_INT(weft_alloc(group, (size_t)count * 4, 0, &memory), WEFT_OK);
+    CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_OK);
+    if (weft_rank(group) == 1) {
+        CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
+    } else {
+        CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
+        CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_OK);
+        CHECK_INT(weft_group_wait(group), WEFT_ERR_TIMEOUT);
+    }
+    CHECK_HAS(weft_error(group), "for rank 1 to enter run 2");
+    CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_ERR_TIMEOUT);
 }
 
 /* A group on GPUs, of the same ranks one on the CPU, and a group of one for memory that is not the first's.

@@ -18,6 +18,18 @@ bool fake_adds_abroad(void); /* whether GPUs can add in one another's memory */
     if (fake_forbidden())                                                                                    \
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 
+/* Lines that a copy moves, or that a memset writes. */
+typedef struct fake_copied {
+    char *to;
+    const char *from; /* NULL: zeros, or other bytes */
+    size_t bytes, lines, to_pitch, from_pitch;
+    unsigned char value;
+} fake_copied;
+
+CUresult fake_copy_enqueue(const fake_copied *copied, CUstream stream);
+bool fake_is_capturing(CUstream stream);
+CUresult fake_captured_copy(const fake_copied *copied, CUstream stream); /* while it is */
+
 void fake_memory_calls(weft_cuda_driver *calls);
 void fake_launch_calls(weft_cuda_driver *calls); /* kernels, graphs, streams and events */
 void fake_kernels(weft_cuda_device *device);

@@ -81,7 +81,7 @@ void fake_kernels(weft_cuda_device *device)
     }
 }
 
-/* ---- graphs: collectives, mixture of experts and grouped products, each again on its stream ------------ */
+/* ---- graphs: collectives, mixture of experts, grouped products and copies, each again on its stream ---- */
 
 typedef struct fake_node {
     CUfunction function;
@@ -97,6 +97,7 @@ typedef struct fake_node {
     weft_cuda_packets packets;
     weft_cuda_channels channels;
     ladder_args ladder;
+    fake_copied copied; /* instead of a function */
 } fake_node;
 
 typedef struct fake_graph {
@@ -114,6 +115,8 @@ static size_t number_of(CUstream stream)
 static CUresult fake_node_run(const fake_node *node)
 {
     uintptr_t kernel = (uintptr_t)node->function;
+    if (!kernel)
+        return fake_copy_enqueue(&node->copied, node->stream);
     bool room =
         (uintptr_t)node->function >= LADDER_FUNCTIONS
             ? fake_gpu_ladder(&node->ladder, (ladder_kernel)((uintptr_t)node->function - LADDER_FUNCTIONS),
@@ -133,9 +136,28 @@ static CUresult fake_node_run(const fake_node *node)
     return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static CUresult add_node(const fake_node *node)
+{
+    fake_graph *graph = capturing[number_of(node->stream)];
+
+    if (graph->count == NODES_MAX)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    graph->nodes[graph->count++] = *node;
+    return CUDA_SUCCESS;
+}
+
+bool fake_is_capturing(CUstream stream)
+{
+    return capturing[number_of(stream)] != NULL;
+}
+
+CUresult fake_captured_copy(const fake_copied *copied, CUstream stream)
+{
+    return add_node(&(fake_node){.stream = stream, .copied = *copied});
+}
+
 static CUresult fake_captured_launch(const CUlaunchConfig *config, CUfunction function, void **parameters)
 {
-    fake_graph *graph = capturing[number_of(config->hStream)];
     fake_node node = {.function = function, .grid = config->gridDimX, .stream = config->hStream};
     if ((uintptr_t)function >= LADDER_FUNCTIONS) {
         node.ladder = *(ladder_args *)parameters[0];
@@ -161,12 +183,7 @@ static CUresult fake_captured_launch(const CUlaunchConfig *config, CUfunction fu
         node.lane = *(weft_cuda_moe *)parameters[0];
         node.call = *(weft_cuda_moe_args *)parameters[1];
     }
-    if (!graph)
-        return fake_node_run(&node);
-    if (graph->count == NODES_MAX)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    graph->nodes[graph->count++] = node;
-    return CUDA_SUCCESS;
+    return fake_is_capturing(config->hStream) ? add_node(&node) : fake_node_run(&node);
 }
 
 static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
@@ -390,6 +407,7 @@ static CUresult fake_stream_destroy(CUstream stream)
 
 static CUresult fake_stream_synchronize(CUstream stream)
 {
+    BREAK(cuStreamSynchronize);
     NOT_IN_CAPTURE();
     fake_gpu_finish(stream);
     return CUDA_SUCCESS;
@@ -397,12 +415,13 @@ static CUresult fake_stream_synchronize(CUstream stream)
 
 static CUresult fake_stream_query(CUstream stream)
 {
+    BREAK(cuStreamQuery);
     return fake_gpu_busy(stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 static CUresult fake_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
-    *status = capturing[number_of(stream)] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
+    *status = fake_is_capturing(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -434,7 +453,7 @@ static CUresult fake_event_record(CUevent event, CUstream stream)
 
 static CUresult fake_event_query(CUevent event)
 {
-    return fake_stream_query(((fake_event *)event)->stream);
+    return fake_gpu_busy(((fake_event *)event)->stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
 /* What a stream waits for is finished at once: nothing that is launched later may be needed for it. */

@@ -384,16 +384,9 @@ static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc 
 
 /* ---- copies: of the GPU's memory in the order of their stream; one from or to the host waits for it ---- */
 
-typedef struct fake_lines {
-    char *to;
-    const char *from; /* NULL: zeros, or other bytes */
-    size_t bytes, lines, to_pitch, from_pitch;
-    unsigned char value;
-} fake_lines;
-
 static void copy_lines(void *argument)
 {
-    fake_lines *c = argument;
+    fake_copied *c = argument;
 
     for (size_t i = 0; i < c->lines; i++)
         if (c->from)
@@ -403,20 +396,26 @@ static void copy_lines(void *argument)
     free(c);
 }
 
-static CUresult enqueue(fake_lines lines, CUstream stream)
+CUresult fake_copy_enqueue(const fake_copied *copied, CUstream stream)
 {
-    fake_lines *copy = malloc(sizeof(*copy));
+    fake_copied *copy = malloc(sizeof(*copy));
 
     if (!copy)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *copy = lines;
+    *copy = *copied;
     return fake_gpu_call(copy_lines, copy, stream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult enqueue(fake_copied copied, CUstream stream)
+{
+    return fake_is_capturing(stream) ? fake_captured_copy(&copied, stream)
+                                     : fake_copy_enqueue(&copied, stream);
 }
 
 static CUresult fake_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     BREAK(cuMemcpyAsync);
-    return enqueue((fake_lines){(char *)(uintptr_t)to, (const char *)(uintptr_t)from, bytes, 1, 0, 0, 0},
+    return enqueue((fake_copied){(char *)(uintptr_t)to, (const char *)(uintptr_t)from, bytes, 1, 0, 0, 0},
                    stream);
 }
 
@@ -425,8 +424,8 @@ static CUresult fake_copy_lines(const CUDA_MEMCPY2D *c, CUstream stream)
     BREAK(cuMemcpy2DAsync);
     if (c->srcPitch < c->WidthInBytes || c->dstPitch < c->WidthInBytes)
         return CUDA_ERROR_INVALID_VALUE;
-    return enqueue((fake_lines){(char *)(uintptr_t)c->dstDevice, (const char *)(uintptr_t)c->srcDevice,
-                                c->WidthInBytes, c->Height, c->dstPitch, c->srcPitch, 0},
+    return enqueue((fake_copied){(char *)(uintptr_t)c->dstDevice, (const char *)(uintptr_t)c->srcDevice,
+                                 c->WidthInBytes, c->Height, c->dstPitch, c->srcPitch, 0},
                    stream);
 }
 
@@ -439,6 +438,7 @@ static CUresult fake_to_device(CUdeviceptr to, const void *from, size_t bytes, C
 
 static CUresult fake_to_host(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
+    BREAK(cuMemcpyDtoHAsync);
     fake_gpu_finish(stream);
     memcpy(to, (const void *)(uintptr_t)from, bytes);
     return CUDA_SUCCESS;
@@ -446,7 +446,7 @@ static CUresult fake_to_host(void *to, CUdeviceptr from, size_t bytes, CUstream 
 
 static CUresult fake_memset(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)
 {
-    return enqueue((fake_lines){(char *)(uintptr_t)at, NULL, bytes, 1, 0, 0, value}, stream);
+    return enqueue((fake_copied){(char *)(uintptr_t)at, NULL, bytes, 1, 0, 0, value}, stream);
 }
 
 static CUresult fake_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,

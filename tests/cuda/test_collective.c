@@ -430,27 +430,6 @@ static void errors_rank(weft_group *group, void *argument)
     coll_end(&r);
 }
 
-/* Rank 1 does not call: by packets (few elements) and by a plan's arrays (many). */
-static void missing_rank(weft_group *group, void *argument)
-{
-    int64_t count = *(int64_t *)argument;
-    void *memory;
-
-    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
-    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
-    CHECK_INT(weft_alloc(group, (size_t)count * 4, 0, &memory), WEFT_OK);
-    CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_OK);
-    if (weft_rank(group) == 1) {
-        CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
-    } else {
-        CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
-        CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_OK);
-        CHECK_INT(weft_group_wait(group), WEFT_ERR_TIMEOUT);
-    }
-    CHECK_HAS(weft_error(group), "for rank 1 to enter run 2");
-    CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_ERR_TIMEOUT);
-}
-
 static void killed_process(int rank, void *argument)
 {
     int64_t count = *(int64_t *)argument;
@@ -534,7 +513,7 @@ int main(void)
     ranks_run(3, anywhere_rank, "cuMemcpyAsync");
     ranks_run(3, anywhere_rank, "cuMemAllocAsync");
     fake_gpu_install(1, 16, true);
-    ranks_run(3, missing_rank, &few);
-    ranks_run(3, missing_rank, &many);
+    ranks_run(3, coll_missing_rank, &few);
+    ranks_run(3, coll_missing_rank, &many);
     return check_report("test_cuda_collective");
 }

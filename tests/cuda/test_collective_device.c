@@ -56,6 +56,22 @@ static void processes_of(int world)
     procs_run(world, process_rank, &run);
 }
 
+/* As many calls as processes get through that have no MPS: each waits for the time slices of the others. */
+static void turns_of(int world)
+{
+    coll_run run = {3, 20};
+
+    procs_run(world, process_rank, &run);
+}
+
+static void missing_of(int world)
+{
+    int64_t counts[] = {64, 1 << 20};
+
+    for (int i = 0; i < 2; i++)
+        ranks_run(world, coll_missing_rank, &counts[i]);
+}
+
 /* They are told that they have GPUs to themselves: what goes by lines then. Few enough CTAs for all of them,
  * and for those of the next run. */
 static void apart_rank(weft_group *group, void *argument)
@@ -207,7 +223,10 @@ int main(int argc, char **argv)
                                         {"processes", processes_of, 2},
                                         {"processes", processes_of, 4},
                                         {"killed", killed_of, 3},
+                                        {"missing", missing_of, 3},
                                         {"small", small_of, 1},
+                                        {"turns", turns_of, 2},
+                                        {"turns", turns_of, 4},
                                         {"apart", apart_of, 2},
                                         {"apart", apart_of, 5},
                                         {"apart", apart_of, 8},
