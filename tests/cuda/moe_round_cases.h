@@ -169,7 +169,216 @@ static inline void moe_two_lanes(moe_rank *r, int rounds)
     moe_queue_free(&q);
 }
 
+/* One round captured on the caller's stream and replayed with the routings of many: only the memory that the
+ * graph reads changes between replays, on the stream. `cu`: the GPU's driver, with the calling thread's
+ * context. */
+static inline void moe_graph(moe_rank *r, const weft_cuda_driver *cu, int replays)
+{
+    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, 8, replays, 77, 0};
+    size_t pairs = (size_t)(c.tokens * c.topk), y_bytes = (size_t)(c.tokens * moe_row_bytes(&c));
+    int32_t *none = malloc(pairs * sizeof(*none));
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec replay;
+    moe_queue q;
+
+    moe_queue_make(r, &c, &q);
+    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_INT(weft_group_set_stream(r->gpu, 1, stream), WEFT_OK);
+    memset(none, 0xff, pairs * sizeof(*none));
+    weft_moe_input fixed = {.size = sizeof(fixed),
+                            .tokens = c.tokens,
+                            .x = moe_take(r, y_bytes),
+                            .expert = moe_up(r, none, pairs * sizeof(*none)),
+                            .weight = moe_take(r, pairs * sizeof(float))};
+    char *y = moe_take(r, y_bytes);
+
+    CHECK_INT(moe_queue_round(&q, &fixed, y), WEFT_OK);
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+    CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    CHECK_INT(moe_queue_round(&q, &fixed, y), WEFT_OK);
+    CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+    for (int i = 0; i < replays; i++) {
+        const void *from[4] = {q.input[i].x, q.input[i].expert, q.input[i].weight, y},
+                   *to[4] = {fixed.x, fixed.expert, fixed.weight, q.y[i]};
+        size_t bytes[4] = {y_bytes, pairs * sizeof(int32_t), pairs * sizeof(float), y_bytes};
+
+        for (int j = 0; j < 4; j++) {
+            if (j == 3)
+                CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
+            CHECK_INT(cu->cuMemcpyAsync((CUdeviceptr)(uintptr_t)to[j], (CUdeviceptr)(uintptr_t)from[j],
+                                        bytes[j], stream),
+                      CUDA_SUCCESS);
+        }
+    }
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+    for (int i = 0; i < replays; i++)
+        moe_queue_check(r, &q, i, q.y[i], c.tokens, true);
+    free(none);
+    cu->cuGraphExecDestroy(replay);
+    cu->cuGraphDestroy(graph);
+    CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
+    moe_queue_free(&q);
+    CHECK_INT(weft_barrier(r->gpu), WEFT_OK);
+    cu->cuStreamDestroy(stream);
+}
+
 /* ---- what cannot be right ------------------------------------------------------------------------------ */
+
+/* The same call on both: the same status, and where it is an error the same sentence. */
+static inline void moe_alike(const moe_rank *r, weft_status gpu, weft_status cpu, const char *what)
+{
+    bool same = gpu == cpu && (cpu == WEFT_OK || strcmp(weft_error(r->gpu), weft_error(r->cpu)) == 0);
+
+    CHECK(same);
+    if (!same)
+        fprintf(stderr, "  %s on rank %d of %d: gpu %s: %s\n  cpu %s: %s\n", what, weft_rank(r->gpu),
+                weft_size(r->gpu), weft_status_name(gpu), gpu ? weft_error(r->gpu) : "",
+                weft_status_name(cpu), cpu ? weft_error(r->cpu) : "");
+}
+
+/* How the input of a rank is wrong. */
+typedef enum moe_wrong {
+    MOE_RIGHT,
+    MOE_HIGH, /* an expert beyond the last */
+    MOE_LOW,  /* one below -1 */
+    MOE_TWICE,
+    MOE_TWICE_AND_HIGH, /* in the same token */
+    MOE_SEVERAL,        /* tokens, the later ones first beyond the last expert, then named twice */
+    MOE_TOO_MANY,
+    MOE_NEGATIVE,
+    MOE_NO_X,
+    MOE_NO_INPUT,
+    MOE_NO_ROUTING, /* repeats one of another number of tokens */
+    MOE_WRONGS
+} moe_wrong;
+
+static inline void moe_spoil(const moe_case *c, moe_wrong wrong, moe_tokens *t)
+{
+    int32_t *last = t->expert + (c->tokens - 1) * c->topk, *second = t->expert + c->topk;
+
+    if (wrong == MOE_HIGH || wrong == MOE_SEVERAL)
+        last[1] = c->experts + 3;
+    if (wrong == MOE_LOW)
+        second[c->topk - 1] = -2;
+    if (wrong == MOE_TWICE || wrong == MOE_TWICE_AND_HIGH || wrong == MOE_SEVERAL)
+        second[c->topk - 1] = second[0];
+    if (wrong == MOE_TWICE_AND_HIGH)
+        second[1] = c->experts;
+    if (wrong == MOE_SEVERAL)
+        t->expert[2 * c->topk] = INT32_MIN;
+}
+
+static inline weft_moe_input *moe_wrong_input(moe_wrong wrong, weft_moe_input *input)
+{
+    input->tokens += wrong == MOE_TOO_MANY;
+    if (wrong == MOE_NEGATIVE)
+        input->tokens = -7;
+    if (wrong == MOE_NO_X)
+        input->x = NULL;
+    if (wrong == MOE_NO_ROUTING) {
+        input->expert = NULL;
+        input->tokens--;
+    }
+    return wrong == MOE_NO_INPUT ? NULL : input;
+}
+
+/* A round of both layers with a wrong input on one rank, or on two: all hear of it as on the CPU. */
+static inline void moe_wrong_round(moe_rank *r, const moe_case *c, weft_moe *cpu, weft_moe *gpu,
+                                   moe_wrong wrong, bool two)
+{
+    int world = weft_size(r->gpu), rank = weft_rank(r->gpu), first = (int)wrong % world;
+    bool mine = rank == first || (two && rank == (first + 1) % world);
+    moe_tokens t = moe_tokens_make(c, rank, 5);
+
+    wrong = mine ? wrong : MOE_RIGHT;
+    moe_spoil(c, wrong, &t);
+    r->used = 0;
+    weft_moe_input there = moe_input_up(r, c, &t), here = {.size = sizeof(here),
+                                                           .tokens = t.count,
+                                                           .x = t.x,
+                                                           .expert = t.expert,
+                                                           .weight = t.weight};
+    weft_status status = weft_moe_dispatch(cpu, 0, moe_wrong_input(wrong, &here), NULL);
+
+    moe_alike(r, weft_moe_dispatch(gpu, 0, moe_wrong_input(wrong, &there), NULL), status, "a dispatch");
+    CHECK(status == WEFT_ERR_ARGUMENT || status == WEFT_ERR_PEER);
+    moe_tokens_free(&t);
+}
+
+/* Calls out of order, and arguments that change nothing: of a lane on which nothing is under way, and of one
+ * that has received. */
+static inline void moe_wrong_calls(moe_rank *r, const moe_case *c, weft_moe *cpu, weft_moe *gpu)
+{
+    moe_tokens t = moe_tokens_make(c, weft_rank(r->gpu), 0);
+    char *memory;
+    int64_t start[64], rows, *there_start;
+    weft_moe_view view = {.size = 1};
+
+    r->used = 0;
+    weft_moe_input there = moe_input_up(r, c, &t), here = {.size = sizeof(here),
+                                                           .tokens = t.count,
+                                                           .x = t.x,
+                                                           .expert = t.expert,
+                                                           .weight = t.weight};
+    memory = moe_take(r, (size_t)(c->tokens * moe_row_bytes(c)));
+    there_start = moe_take(r, sizeof(start));
+    for (int received = 0; received < 2; received++) {
+        moe_alike(r, weft_moe_combine_recv(gpu, 0, memory), weft_moe_combine_recv(cpu, 0, t.x),
+                  "combine_recv");
+        moe_alike(r, weft_moe_dispatch_recv(gpu, 0, NULL), weft_moe_dispatch_recv(cpu, 0, NULL),
+                  "dispatch_recv");
+        moe_alike(r, weft_moe_dispatch(gpu, 0, &there, &view), weft_moe_dispatch(cpu, 0, &here, &view),
+                  "a view");
+        moe_alike(r, weft_moe_dispatch(gpu, -1, &there, NULL), weft_moe_dispatch(cpu, -1, &here, NULL),
+                  "a lane");
+        moe_alike(r, weft_moe_layout(gpu, 0, 0, there_start, there_start),
+                  weft_moe_layout(cpu, 0, 0, start, &rows), "an alignment of 0");
+        moe_alike(r, weft_moe_layout(gpu, 0, 1, NULL, there_start), weft_moe_layout(cpu, 0, 1, NULL, &rows),
+                  "a layout without start");
+        if (received) {
+            moe_alike(r, weft_moe_dispatch_send(gpu, 0, &there), weft_moe_dispatch_send(cpu, 0, &here),
+                      "a second dispatch");
+            moe_alike(r, weft_moe_layout(gpu, 0, -2, there_start, there_start + 63),
+                      weft_moe_layout(cpu, 0, -2, start, &rows), "a layout that is too narrow");
+            moe_alike(r, weft_moe_combine(gpu, 0, memory, NULL, NULL),
+                      weft_moe_combine(cpu, 0, t.x, NULL, NULL), "a combine without y");
+        } else {
+            moe_alike(r, weft_moe_combine(gpu, 0, memory, NULL, memory),
+                      weft_moe_combine(cpu, 0, t.x, NULL, t.x), "combine");
+            moe_alike(r, weft_moe_gather(gpu, 0, NULL, memory), weft_moe_gather(cpu, 0, NULL, t.x), "gather");
+            CHECK_INT(weft_moe_dispatch(cpu, 0, &here, NULL), WEFT_OK);
+            CHECK_INT(weft_moe_dispatch(gpu, 0, &there, NULL), WEFT_OK);
+        }
+    }
+    moe_tokens_free(&t);
+}
+
+/* What is wrong on the CPU is wrong on GPUs, in the same words; the round behind it is right. */
+static inline void moe_errors_alike(moe_rank *r)
+{
+    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_EXACT, true, MOE_FULL, 8, 0, 51, 0};
+    int *table = malloc((size_t)c.experts * sizeof(int));
+    weft_moe *cpu = NULL, *gpu = NULL;
+    weft_moe_config config;
+
+    for (int reduced = 0; reduced < 2; reduced++) {
+        c.mode = reduced ? WEFT_MOE_REDUCED : WEFT_MOE_EXACT;
+        moe_configure(&c, weft_size(r->gpu), table, &config);
+        CHECK_INT(weft_moe_create(r->cpu, &config, &cpu), WEFT_OK);
+        CHECK_INT(weft_moe_create(r->gpu, &config, &gpu), WEFT_OK);
+        for (int wrong = MOE_RIGHT + 1; wrong < MOE_WRONGS; wrong++)
+            for (int two = 0; two < 2; two++) {
+                moe_wrong_round(r, &c, cpu, gpu, (moe_wrong)wrong, two);
+                moe_round(r, &c, cpu, gpu, wrong);
+            }
+        moe_wrong_calls(r, &c, cpu, gpu);
+        CHECK_INT(weft_moe_free(cpu), WEFT_OK);
+        CHECK_INT(weft_moe_free(gpu), WEFT_OK);
+    }
+    free(table);
+}
 
 /* Rank 0 gives a routing that cannot be right: it is told why, the others by whom, and the next round works.
  */
@@ -342,6 +551,7 @@ static inline void moe_errors(moe_rank *r)
     moe_rejected_on_stream(r, &q);
     moe_other_errors(r, &q);
     moe_queue_free(&q);
+    moe_errors_alike(r);
 }
 
 /* ---- ranks that are lost ------------------------------------------------------------------------------- */

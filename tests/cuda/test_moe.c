@@ -17,6 +17,80 @@ static void shapes(weft_group *group, void *argument)
         moe_back_to_back(&r, 60, WEFT_MOE_EXACT);
         moe_back_to_back(&r, 60, WEFT_MOE_REDUCED);
         moe_two_lanes(&r, 24);
+        moe_graph(&r, driver, 24);
+    }
+    moe_end(&r);
+}
+
+/* That call of the driver fails from here on, on all ranks; NULL: none does. */
+static void breaks(weft_group *group, const char *call)
+{
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    if (weft_rank(group) == 0)
+        fake_gpu_break(call, 0);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+}
+
+static void unwaited_rounds(moe_rank *r, const char *call)
+{
+    enum { ROUNDS = 2 * MOE_KINDS };
+    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_REDUCED, true, 0, 8, ROUNDS, 61, 0};
+    moe_queue q;
+
+    moe_queue_make(r, &c, &q);
+    CHECK_INT(weft_group_set_stream(r->gpu, 1, WEFT_STREAM_OWN), WEFT_OK);
+    breaks(r->gpu, call);
+    for (int i = 0; i < ROUNDS; i++)
+        CHECK_INT(moe_queue_round(&q, &q.input[i], q.y[i]), WEFT_OK);
+    breaks(r->gpu, NULL);
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
+    for (int i = 0; i < ROUNDS; i++)
+        moe_queue_check(r, &q, i, q.y[i], q.input[i].tokens, true);
+    moe_queue_free(&q);
+}
+
+static void unwaited_forward(moe_rank *r, const moe_case *shape, const char *call)
+{
+    size_t bytes = (size_t)(shape->tokens * moe_row_bytes(shape));
+    char *want = calloc(1, bytes), *y;
+    moe_ffn_pair p;
+    moe_tokens t;
+
+    moe_ffn_open(r, shape, true, &p);
+    p.c.kind = MOE_FULL;
+    t = moe_ffn_tokens(&p.c, weft_rank(r->gpu), 0);
+    weft_moe_input there = moe_input_up(r, &p.c, &t), here = there;
+    y = moe_take(r, bytes);
+    here.x = t.x;
+    here.expert = t.expert;
+    here.weight = t.weight;
+    CHECK_INT(weft_moe_forward(p.cpu, 0, &here, &p.expert, want), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(r->gpu, 1, WEFT_STREAM_OWN), WEFT_OK);
+    breaks(r->gpu, call);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(weft_moe_forward(p.gpu, 0, &there, &p.there, y), WEFT_OK);
+    breaks(r->gpu, NULL);
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
+    moe_same(r, y, want, bytes, "results of rounds that were not waited for");
+    moe_ffn_close(&p, true);
+    moe_tokens_free(&t);
+    free(want);
+}
+
+/* On a stream the host waits for nothing, asks for no memory and reads nothing back, whatever is in a round:
+ * calls are put there while none of that works. `argument` is the driver's call. */
+static void unwaited(weft_group *group, void *argument)
+{
+    moe_case few = moe_arriving_shapes[0];
+    moe_rank r;
+
+    few.tokens = 9;
+    if (moe_begin_on(group, weft_rank(group), &r)) {
+        unwaited_rounds(&r, argument);
+        unwaited_forward(&r, &few, argument);
+        unwaited_forward(&r, &moe_arriving_shapes[1], argument);
     }
     moe_end(&r);
 }
@@ -91,14 +165,18 @@ int main(void)
     procs all = procs_start(3, moe_killed_rank, NULL);
     CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
     procs_join(&all);
-    procs both = procs_start(2, shapes_process, NULL);
-    procs_join(&both);
+    for (int ranks = 2; ranks <= 4; ranks += 2)
+        procs_run(ranks, shapes_process, NULL);
     for (int ranks = 1; ranks <= 8; ranks += ranks == 1 ? 2 : 5)
         ranks_run(ranks, shapes, NULL);
     CHECK_INT(fake_gpu_take_counts().moves, 0);
     fake_gpu_install(3, 16, true);
     ranks_run(3, arriving, NULL);
     CHECK(fake_gpu_take_counts().moves > 0);
+    static const char *const waits[] = {"cuStreamSynchronize", "cuStreamQuery", "cuMemcpyDtoHAsync",
+                                        "cuMemAllocAsync"};
+    for (size_t i = 0; i < sizeof(waits) / sizeof(*waits); i++)
+        ranks_run(3, unwaited, (void *)(uintptr_t)waits[i]);
     ranks_run(3, arriving_missing, NULL);
     arriving_patience();
     fake_gpu_take_counts();

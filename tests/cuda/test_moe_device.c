@@ -91,66 +91,18 @@ static void processes_of(int world)
     procs_run(world, process_rank, &many);
 }
 
-/* One round captured on the caller's stream and replayed with the routings of many: only the memory that the
- * graph reads changes between replays, on the stream. */
 static void graph_rank(weft_group *group, void *argument)
 {
-    enum { REPLAYS = 300 };
-    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, 8, REPLAYS, 77, 0};
-    const weft_cuda_driver *cu;
-    size_t pairs = (size_t)(c.tokens * c.topk), y_bytes = (size_t)(c.tokens * moe_row_bytes(&c));
-    CUstream stream;
-    CUgraph graph;
-    CUgraphExec replay;
-    moe_queue q;
     moe_rank r;
 
     (void)argument;
-    if (!moe_begin(group, &r))
-        return;
-    moe_queue_make(&r, &c, &q);
-    cu = context_take();
-    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    CHECK_INT(weft_group_set_stream(group, 1, stream), WEFT_OK);
-    int32_t *none = malloc(pairs * sizeof(*none));
-    memset(none, 0xff, pairs * sizeof(*none));
-    weft_moe_input fixed = {.size = sizeof(fixed),
-                            .tokens = c.tokens,
-                            .x = moe_take(&r, y_bytes),
-                            .expert = moe_up(&r, none, pairs * sizeof(*none)),
-                            .weight = moe_take(&r, pairs * sizeof(float))};
-    char *y = moe_take(&r, y_bytes);
+    if (moe_begin(group, &r)) {
+        const weft_cuda_driver *cu = context_take();
 
-    CHECK_INT(moe_queue_round(&q, &fixed, y), WEFT_OK);
-    CHECK_INT(weft_group_wait(group), WEFT_OK);
-    CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    CHECK_INT(moe_queue_round(&q, &fixed, y), WEFT_OK);
-    CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
-    CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
-    for (int i = 0; i < REPLAYS; i++) {
-        const void *from[4] = {q.input[i].x, q.input[i].expert, q.input[i].weight, y},
-                   *to[4] = {fixed.x, fixed.expert, fixed.weight, q.y[i]};
-        size_t bytes[4] = {y_bytes, pairs * sizeof(int32_t), pairs * sizeof(float), y_bytes};
-
-        for (int j = 0; j < 4; j++) {
-            if (j == 3)
-                CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
-            CHECK_INT(cu->cuMemcpyAsync((CUdeviceptr)(uintptr_t)to[j], (CUdeviceptr)(uintptr_t)from[j],
-                                        bytes[j], stream),
-                      CUDA_SUCCESS);
-        }
+        moe_graph(&r, cu, 300);
+        context_drop(cu);
     }
-    CHECK_INT(weft_group_wait(group), WEFT_OK);
-    for (int i = 0; i < REPLAYS; i++)
-        moe_queue_check(&r, &q, i, q.y[i], c.tokens, true);
-    free(none);
-    cu->cuGraphExecDestroy(replay);
-    cu->cuGraphDestroy(graph);
-    CHECK_INT(weft_group_set_stream(group, 0, NULL), WEFT_OK);
-    moe_queue_free(&q);
     moe_end(&r);
-    cu->cuStreamDestroy(stream);
-    context_drop(cu);
 }
 
 static void graph_of(int world)
