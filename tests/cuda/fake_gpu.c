@@ -9,6 +9,9 @@
 #include <string.h>
 #include <time.h>
 
+enum { QUEUE = 256 }; /* of a stream */
+static const int64_t STUCK_NS = 20000000000;
+
 fake_interpreter gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .random = 1};
 
 void fake_gpu_seed(uint64_t seed)
@@ -150,8 +153,11 @@ static bool advance(CUstream stream, bool *moved)
         }
     }
     for (int i = 0; i < gpu.count; i++)
-        if (gpu.launches[i].active)
-            gpu.launches[kept++] = gpu.launches[i];
+        if (gpu.launches[i].active) {
+            if (kept != i)
+                gpu.launches[kept] = gpu.launches[i];
+            kept++;
+        }
     gpu.count = kept;
     for (int i = 0; i < gpu.count; i++)
         if (gpu.launches[i].stream == stream)
@@ -196,19 +202,42 @@ bool fake_gpu_settle(int64_t limit_ns)
     return false;
 }
 
-static bool enqueue(const fake_launch *launch)
+/* Whether it has been put behind what its stream has, which is not more than a driver's queue holds. */
+static bool put(const fake_launch *launch)
 {
-    bool room;
-    pthread_mutex_lock(&gpu.lock);
-    room = gpu.count < LAUNCHES_MAX;
+    int before = 0;
+
+    for (int i = 0; i < gpu.count; i++)
+        before += gpu.launches[i].stream == launch->stream;
+    if (before >= QUEUE || gpu.count == LAUNCHES_MAX)
+        return false;
     gpu.counts.collectives += launch->kind == COLLECTIVE;
     gpu.counts.packets += launch->kind == PACKETS;
-    if (room) {
-        gpu.launches[gpu.count] = *launch;
-        gpu.launches[gpu.count++].device = fake_gpu_current();
+    gpu.launches[gpu.count] = *launch;
+    gpu.launches[gpu.count++].device = fake_gpu_current();
+    return true;
+}
+
+/* Waits for room, as a driver does; false when nothing moves any more. */
+static bool enqueue(const fake_launch *launch)
+{
+    for (int64_t moved_ns = weft_clock_ns();;) {
+        bool moved = false, room;
+
+        pthread_mutex_lock(&gpu.lock);
+        room = put(launch);
+        if (!room)
+            advance(launch->stream, &moved);
+        pthread_mutex_unlock(&gpu.lock);
+        if (room)
+            return true;
+        if (moved)
+            moved_ns = weft_clock_ns();
+        else if (weft_clock_ns() - moved_ns > STUCK_NS)
+            return false;
+        else
+            nanosleep(&(struct timespec){0, 20000}, NULL);
     }
-    pthread_mutex_unlock(&gpu.lock);
-    return room;
 }
 
 bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream)

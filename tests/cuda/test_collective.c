@@ -23,6 +23,16 @@ static void every_kind(weft_group *group, void *argument)
     coll_end(&r);
 }
 
+static void thousand(weft_group *group, void *argument)
+{
+    coll_rank r;
+
+    (void)argument;
+    if (coll_begin(group, &r))
+        coll_stream(&r, 1000, 3000);
+    coll_end(&r);
+}
+
 /* Ranks with a GPU each: over links, by whole lines or not. */
 static void apart_rank(weft_group *group, void *argument)
 {
@@ -478,10 +488,11 @@ int main(void)
         CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
         procs_join(&all);
     }
-    procs both = procs_start(2, every_kind_process, NULL);
-    procs_join(&both);
-    for (int ranks = 1; ranks <= 8; ranks += ranks < 3 ? 1 : ranks == 3 ? 2 : 3)
+    for (int ranks = 2; ranks <= 4; ranks += 2)
+        procs_run(ranks, every_kind_process, NULL);
+    for (int ranks = 1; ranks <= 8; ranks += check_repeat(ranks < 3 ? 1 : ranks == 3 ? 2 : 3, 1))
         ranks_run(ranks, every_kind, NULL);
+    ranks_run(2, thousand, NULL);
     fake_gpu_install(3, 4, false);
     ranks_run(3, every_kind, NULL);
     for (int native = 0; native < 2; native++) {

@@ -1,7 +1,7 @@
 /* Mixture of experts of weft.h on groups of fake GPUs: results, streams, errors, and a rank that is lost. */
 #include "fake_gpu.h"
 #include "moe_arriving_cases.h"
-#include "moe_round_cases.h"
+#include "moe_wrong_cases.h"
 #include "support/procs.h"
 #include "support/ranks.h"
 
@@ -19,6 +19,16 @@ static void shapes(weft_group *group, void *argument)
         moe_two_lanes(&r, 24);
         moe_graph(&r, driver, 24);
     }
+    moe_end(&r);
+}
+
+static void thousand(weft_group *group, void *argument)
+{
+    moe_rank r;
+
+    (void)argument;
+    if (moe_begin(group, &r))
+        moe_back_to_back(&r, 1000, WEFT_MOE_EXACT);
     moe_end(&r);
 }
 
@@ -167,8 +177,9 @@ int main(void)
     procs_join(&all);
     for (int ranks = 2; ranks <= 4; ranks += 2)
         procs_run(ranks, shapes_process, NULL);
-    for (int ranks = 1; ranks <= 8; ranks += ranks == 1 ? 2 : 5)
+    for (int ranks = 1; ranks <= 8; ranks += check_repeat(ranks == 1 ? 2 : 5, 1))
         ranks_run(ranks, shapes, NULL);
+    ranks_run(2, thousand, NULL);
     CHECK_INT(fake_gpu_take_counts().moves, 0);
     fake_gpu_install(3, 16, true);
     ranks_run(3, arriving, NULL);

@@ -1,7 +1,7 @@
 /* Mixture of experts of weft.h on the real GPU: ranks as threads and as processes that share it. */
 #include "device_parts.h"
 #include "moe_ffn_cases.h"
-#include "moe_round_cases.h"
+#include "moe_wrong_cases.h"
 #include "run/cuda/driver.h"
 #include "support/procs.h"
 #include "support/ranks.h"
