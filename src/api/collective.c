@@ -106,7 +106,7 @@ static weft_plan *repeated(const weft_group *group, weft_op op, int64_t count, w
                            weft_reduction reduction, int root)
 {
     const weft_session *session = group->session;
-    weft_plan *last = session->failures == session->cached_failures ? session->cached : NULL;
+    weft_plan *last = weft_session_age(session) == session->cached_age ? session->cached : NULL;
 
     if (!last || !asks(&last->asked, op, count, dtype, reduction, root))
         return NULL;

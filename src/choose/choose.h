@@ -25,7 +25,7 @@ typedef struct weft_basis {
      * decide may not change with it on some only. */
     weft_tuned_file *tuned;
     weft_error_text tuned_why; /* status not WEFT_OK: it cannot be read */
-    int own_workers;           /* this rank's; `workers` may be those that another goes by */
+    uint64_t pool_uses;        /* weft_pool_uses() when this was found */
 } weft_basis;
 
 /* Until weft_basis_drop. */
@@ -43,8 +43,9 @@ uint64_t weft_choose_tuned_as(const weft_group *group);
  * same. */
 uint64_t weft_basis_hash(const weft_basis *basis);
 
-/* Whether what can change in a process is still what it was. */
-bool weft_basis_holds(const weft_basis *basis, const weft_group *group);
+/* Whether what can change in a process is still what it was: where it is not, it has changed on all ranks,
+ * though one may have as many threads as before. */
+bool weft_basis_holds(const weft_basis *basis);
 
 /* `origin`, where it is not NULL: by what. */
 weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem, int world,

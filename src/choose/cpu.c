@@ -176,7 +176,7 @@ uint64_t weft_choose_tuned_as(const weft_group *group)
 static void find_here(weft_basis *basis)
 {
     basis->tuned_why.status = weft_tuned_open(&basis->tuned, &basis->tuned_why);
-    basis->own_workers = basis->workers;
+    basis->pool_uses = weft_pool_uses();
     basis->core = NULL;
     basis->why.status = weft_core_current(&basis->core, &basis->why);
     if (basis->why.status == WEFT_OK)
@@ -258,12 +258,12 @@ uint64_t weft_basis_hash(const weft_basis *basis)
     return hash;
 }
 
-bool weft_basis_holds(const weft_basis *basis, const weft_group *group)
+bool weft_basis_holds(const weft_basis *basis)
 {
     weft_error_text ignored;
     const weft_core *core;
 
-    return workers_here(group) == basis->own_workers && weft_core_current(&core, &ignored) == WEFT_OK &&
+    return weft_pool_uses() == basis->pool_uses && weft_core_current(&core, &ignored) == WEFT_OK &&
            core == basis->core;
 }
 

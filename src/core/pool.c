@@ -162,6 +162,7 @@ static struct {
     weft_parallel run;
     void *context;
     int threads;
+    uint64_t uses;
 } own;
 
 void weft_pool_use(weft_parallel run, void *context, int threads)
@@ -169,11 +170,17 @@ void weft_pool_use(weft_parallel run, void *context, int threads)
     own.run = run;
     own.context = context;
     own.threads = run ? threads : 0;
+    own.uses++;
 }
 
 int weft_pool_threads(void)
 {
     return own.threads;
+}
+
+uint64_t weft_pool_uses(void)
+{
+    return own.uses;
 }
 
 int weft_pool_members(int asked)

@@ -39,6 +39,9 @@ void weft_pool_use(weft_parallel run, void *context, int threads);
 /* Threads of the program's own pool; 0 when there is none. */
 int weft_pool_threads(void);
 
+/* How often weft_pool_use has been called. */
+uint64_t weft_pool_uses(void);
+
 /* How many members a call that belongs to no rank may have: `asked` (0 = all), but no more than the CPUs it
  * may run on, or the threads of the program's own pool. */
 int weft_pool_members(int asked);

@@ -139,7 +139,7 @@ static bool is_captured(const weft_plan *plan)
     return plan->captured || (plan->staged && plan->staged->captured);
 }
 
-/* After a call that failed the ranks' lists may differ. Graphs run their plans all the same. */
+/* When the ranks' lists may differ, or new plans be others. Graphs run theirs all the same. */
 static void forget_cached(weft_session *s)
 {
     while (s->cached) {
@@ -155,20 +155,35 @@ static void forget_cached(weft_session *s)
     }
 }
 
+/* What of a plan's bytes is this rank's own, or agreed. */
+static size_t bytes_of(const weft_plan *plan, bool alone)
+{
+    size_t bytes = plan->alone == alone ? plan->bytes : 0;
+
+    return plan->staged ? bytes + bytes_of(plan->staged, alone) : bytes;
+}
+
 /* Drops what was used longest ago, beyond so many plans and so many bytes; never the first. Ranks that met
- * for a plan agreed on its bytes, so all drop the same ones; what each made alone it can make again. */
+ * for a plan agreed on its bytes, and drop it at the same call: who met for it again would find nobody where
+ * others still have it. So what they made alone, and can make again, counts apart. */
 static void trim_cached(weft_session *s)
 {
-    size_t bytes = 0, most = weft_backend_of(s->group)->kept_bytes;
-    int count = 0;
+    struct {
+        int count;
+        size_t bytes;
+    } alone = {0}, agreed = {0}, *of;
+    size_t most = weft_backend_of(s->group)->kept_bytes;
 
     for (weft_plan **at = &s->cached; *at;) {
         weft_plan *plan = *at;
-        size_t here = plan->bytes + (plan->staged ? plan->staged->bytes : 0);
+        size_t here_alone = bytes_of(plan, true), here_agreed = bytes_of(plan, false);
 
-        if (plan == s->cached || is_captured(plan) || (count < CACHE_PLANS && bytes + here <= most)) {
-            bytes += here;
-            count++;
+        of = here_agreed ? &agreed : &alone;
+        if (plan == s->cached || is_captured(plan) ||
+            (of->count < CACHE_PLANS && of->bytes + (here_agreed ? here_agreed : here_alone) <= most)) {
+            alone.bytes += here_alone;
+            agreed.bytes += here_agreed;
+            of->count++;
             at = &plan->next;
             continue;
         }
@@ -181,9 +196,9 @@ weft_status weft_program_cached(weft_session *s, const weft_problem *problem, we
 {
     weft_status status;
 
-    if (s->failures != s->cached_failures) {
+    if (weft_session_age(s) != s->cached_age) {
         forget_cached(s);
-        s->cached_failures = s->failures;
+        s->cached_age = weft_session_age(s);
     }
     for (weft_plan **at = &s->cached; *at; at = &(*at)->next) {
         weft_plan *found = *at;

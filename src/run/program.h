@@ -32,9 +32,10 @@ struct weft_plan {
     uint32_t used;                             /* roles whose own instance this rank touches */
     const weft_binding *bind;                  /* how operands are packed; NULL: none is */
     size_t bytes;  /* of the largest rank's part, as the ranks agreed; on GPUs of its symmetric memory */
+    bool alone;    /* `bytes` are of this rank's part: others drop it at other calls, and make it again */
     bool captured; /* a graph may run it at any time: the cache keeps it */
     bool loaded;   /* somebody's own: what its schedule is called says nothing about it */
-    bool kept;     /* by the session: all ranks drop it at the same point of their calls */
+    bool kept;     /* by the session: all ranks drop it at the same point of their calls, unless `alone` */
 
     uint32_t reached;         /* roles for whose sake there may be a plan that stages; 0: for none */
     struct weft_plan *staged; /* that plan, once it was needed (reach.h) */

@@ -17,6 +17,7 @@
 #ifndef WEFT_RUN_SESSION_H
 #define WEFT_RUN_SESSION_H
 
+#include "core/pool.h"
 #include "core/signal.h"
 #include "group/sync.h"
 #include "net/net.h"
@@ -148,13 +149,13 @@ typedef struct weft_session {
 
     void (*rebase)(
         weft_group *group); /* the backend's, while all ranks stand still after a failed call, or NULL */
-    uint64_t failures;      /* calls that failed so: cached plans of the ranks may differ since */
+    uint64_t failures;      /* calls after which cached plans of the ranks may differ */
 
     weft_reach reach[WEFT_OP_BROADCAST + 1]; /* by operation; see run/reach.h */
 
     weft_problem small;       /* the last small collective that was asked for; before the first, a product */
     struct weft_plan *cached; /* plans of the one-call functions, most recently used first (program.h) */
-    uint64_t cached_failures; /* `failures` when the list was last alike on all ranks */
+    uint64_t cached_age;      /* weft_session_age when the list was last alike on all ranks */
     struct weft_plan *aside;  /* those of them that a graph may run, from before a call that failed */
 } weft_session;
 
@@ -180,6 +181,12 @@ bool weft_session_take_along(weft_session *session, int rank, weft_net_put *put)
 static inline weft_record *weft_session_record(const weft_session *session, int rank)
 {
     return &session->of[rank][session->sequence & 1];
+}
+
+/* Grows where plans that the ranks keep may differ, or those they would make now from those they made. */
+static inline uint64_t weft_session_age(const weft_session *session)
+{
+    return session->failures + weft_pool_uses();
 }
 
 /* Has `rank` published its record of this call? Notes a fault when the record does not agree with ours. */

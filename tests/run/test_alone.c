@@ -73,6 +73,77 @@ static void different_sizes(weft_group *group, void *argument)
     weft_free(group, symmetric);
 }
 
+/* Plans that take twice as much memory on rank 0 as on the last one, more of them than a rank keeps; between
+ * them one without k, for which ranks meet: nobody may still have it where another does not. */
+static void large_plans(weft_group *group, void *argument)
+{
+    enum { ROWS = 60000, PANEL = 32, PLANS = 4 };
+    float *a = calloc(ROWS, sizeof(*a)), *d = malloc((size_t)ROWS * (PANEL + 1) * sizeof(*d));
+    float b[PANEL + 1] = {0};
+    weft_operands operands = {.size = sizeof(operands), .a = a, .b = b, .d = d};
+    weft_problem problem;
+
+    (void)argument;
+    weft_problem_init(&problem, WEFT_OP_AG_GEMM);
+    problem.n = PANEL * weft_size(group) + 1;
+    problem.tuning.tile_m = problem.tuning.tile_n = 1; /* by panels */
+    for (int i = 0; i < PLANS; i++) {
+        problem.m = ROWS;
+        problem.k = 0;
+        CHECK_INT(weft_ag_gemm(group, &problem, &operands), WEFT_OK);
+        problem.k = 1;
+        for (int j = 0; j <= i; j++) {
+            problem.m--;
+            CHECK_INT(weft_ag_gemm(group, &problem, &operands), WEFT_OK);
+        }
+    }
+    free(d);
+    free(a);
+}
+
+/* Ranks that may have more threads than others go by those of rank 0, also after a problem that all refuse.
+ */
+static void uneven_cores(weft_group *group, void *argument)
+{
+    weft_plan *plan = NULL;
+    weft_problem refused;
+
+    (void)argument;
+    group->cores = weft_rank(group) ? 2 : 4;
+    CHECK_INT(multiply(group, NULL, WEFT_OP_GEMM_AR, MOST), WEFT_OK);
+    CHECK_INT(multiply(group, NULL, WEFT_OP_GEMM_AR, 20), WEFT_OK);
+    weft_problem_init(&refused, WEFT_OP_AG_GEMM);
+    refused.m = refused.n = (int64_t)1 << 31;
+    refused.k = 1;
+    refused.tuning.tile_m = refused.tuning.tile_n = 1;
+    CHECK_INT(weft_plan_create(group, &refused, &plan), WEFT_ERR_ARGUMENT);
+    CHECK_INT(multiply(group, NULL, WEFT_OP_GEMM_AR, 21), WEFT_OK);
+}
+
+static void in_turn(void *context, int count, void (*body)(void *argument, int index), void *argument)
+{
+    (void)context;
+    for (int i = 0; i < count; i++)
+        body(argument, i);
+}
+
+/* So do they when the program brings threads, as many as one of the ranks had. */
+static void own_threads(weft_group *group, void *argument)
+{
+    (void)argument;
+    group->cores = weft_rank(group) ? 2 : 4;
+    CHECK_INT(multiply(group, NULL, WEFT_OP_GEMM_AR, MOST), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    if (weft_rank(group) == 0)
+        CHECK_INT(weft_set_parallel(in_turn, NULL, 4), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(multiply(group, NULL, WEFT_OP_GEMM_AR, 20), WEFT_OK);
+    CHECK_INT(multiply(group, NULL, WEFT_OP_GEMM_AR, MOST), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    if (weft_rank(group) == 0)
+        CHECK_INT(weft_set_parallel(NULL, NULL, 0), WEFT_OK);
+}
+
 /* Keeps a schedule for m rows, as `weft tune` would; everyone waits for it. */
 static void tune(weft_group *group, int64_t m, weft_schedule schedule)
 {
@@ -140,6 +211,9 @@ int main(void)
         ranks_run(world, new_counts, NULL);
         ranks_run(world, rising_sizes, NULL);
         ranks_run(world, different_sizes, NULL);
+        ranks_run(world, large_plans, NULL);
+        ranks_run(world, uneven_cores, NULL);
+        ranks_run(world, own_threads, NULL);
     }
     for (int world = 2; world <= 3; world++) {
         unlink(TUNED);

@@ -49,8 +49,8 @@ typedef struct weft_executor {
     uint64_t *base;
 
     struct weft_basis *basis;     /* what plans are chosen by; NULL: not looked for */
-    bool alike;                   /* it is the same on all ranks … */
-    uint64_t alike_failures;      /* … since the session had so many */
+    uint64_t agreed;              /* its hash, the same on all ranks; or 0 … */
+    uint64_t agreed_failures;     /* … since the session had so many */
     struct weft_counted *counted; /* symmetric; NULL until a collective has counts (run/cpu/counted.c) */
 
     char *scratch; /* symmetric arena: staging operands of the running plan */

@@ -254,6 +254,16 @@ typedef struct outcome {
     char text[256];
 } outcome;
 
+/* Ranks that will choose by something else than before, or must meet for it, drop what they have kept: what
+ * some of them have dropped already would not be made again as the others have it. */
+static void agree(weft_executor *x, uint64_t basis)
+{
+    if (x->agreed && x->agreed != basis)
+        x->session->failures++;
+    x->agreed = basis;
+    x->agreed_failures = x->session->failures;
+}
+
 /* Every rank learns whether all parts were made, how large they are, what is touched anywhere, whether sums
  * may be handed on in the order of a kernel (only where all ranks have the same), and whether all choose by
  * the same. */
@@ -267,13 +277,12 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
                    .landed = plan->landed,
                    .bytes = weft_program_bytes(plan)};
     weft_status status;
+    bool alike = true;
 
     if (x->basis) {
         out.basis = weft_basis_hash(x->basis);
         out.workers = x->basis->workers;
     }
-    x->alike = out.basis != 0;
-    x->alike_failures = x->session->failures;
     if (mine != WEFT_OK)
         memcpy(out.text, group->error.text, sizeof(out.text) - 1);
     if (program->order)
@@ -287,12 +296,12 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
         plan->bytes = theirs->bytes > plan->bytes ? theirs->bytes : plan->bytes;
         if (strcmp(theirs->kernel, out.kernel) != 0)
             program->order = 0;
-        x->alike = x->alike && theirs->basis == out.basis;
+        alike = alike && theirs->basis == out.basis;
         if (theirs->status != WEFT_OK)
             status = weft_error_set(&group->error, (weft_status)theirs->status, "%.255s", theirs->text);
     }
-    x->alike = x->alike && status == WEFT_OK; /* else not all have been looked at */
-    if (x->alike)
+    agree(x, alike && status == WEFT_OK ? out.basis : 0); /* else not all have been looked at */
+    if (x->agreed)
         x->basis->workers = ((const outcome *)weft_group_board(group, 0))->workers;
     return status;
 }
@@ -370,12 +379,18 @@ weft_status weft_cpu_plan_create(weft_plan *plan)
 {
     weft_problem resolved;
     weft_status status = new_program(plan);
+    weft_executor *x;
 
+    if (status != WEFT_OK)
+        return status;
+    x = weft_program_of(plan)->executor;
+    status = find_basis(x);
     if (status == WEFT_OK)
-        status = find_basis(weft_program_of(plan)->executor);
+        status = resolve(x, &plan->asked, &resolved);
     if (status == WEFT_OK)
-        status = resolve(weft_program_of(plan)->executor, &plan->asked, &resolved);
-    return status == WEFT_OK ? finish(plan, &resolved, NULL) : status;
+        return finish(plan, &resolved, NULL);
+    agree(x, 0); /* what was found anew has not been compared */
+    return status;
 }
 
 /* What of a plan the ranks compare when they meet follows from the problem where no extent is 0. */
@@ -390,8 +405,8 @@ bool weft_cpu_plan_alone(weft_plan *plan, weft_status *status)
     weft_problem resolved;
     weft_program *program;
 
-    if (!x || !x->alike || x->alike_failures != x->session->failures || !is_whole(&plan->asked) ||
-        !weft_basis_holds(x->basis, x->group) ||
+    if (!x || !x->agreed || x->agreed_failures != x->session->failures || !is_whole(&plan->asked) ||
+        !weft_basis_holds(x->basis) ||
         weft_choose_cpu(x->basis, &plan->asked, x->world, &resolved, NULL, &x->group->error) != WEFT_OK)
         return false; /* also what all ranks refuse: they say so together */
     *status = new_program(plan);
@@ -404,6 +419,7 @@ bool weft_cpu_plan_alone(weft_plan *plan, weft_status *status)
     if (plan->part.domain) /* results may come by message */
         plan->landed |= 1u << (resolved.op < WEFT_OP_ALL_REDUCE ? WEFT_ROLE_D : WEFT_ROLE_RECV);
     plan->bytes = weft_program_bytes(plan);
+    plan->alone = true;
     return scratch_of(program) <= x->scratch_bytes && signals_of(plan) <= x->signal_count;
 }
 
