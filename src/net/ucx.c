@@ -307,7 +307,10 @@ static void ucx_close(void *handle, int64_t linger_ns)
     free(engine);
 }
 
-/* Sizes of TCP's buffers are read from the environment alone, when context and worker are made. */
+/* Sizes of TCP's buffers are read from the environment alone, when context and worker are made: by one thread
+ * at a time, for another would take them for the user's and find them gone. */
+static pthread_mutex_t environment = PTHREAD_MUTEX_INITIALIZER;
+
 static const char *const tcp_settings[][2] = {{"UCX_RNDV_THRESH", "inf"}, {"UCX_TCP_RX_SEG_SIZE", "256k"}};
 
 enum { TCP_SETTINGS = sizeof(tcp_settings) / sizeof(tcp_settings[0]) };
@@ -395,6 +398,7 @@ static weft_status ucx_open(int peers, const weft_engine_events *events, void **
     for (int peer = 0; peer < peers; peer++)
         engine->peers[peer] = (ucx_peer){.engine = engine, .number = peer};
     engine->tcp = peers <= BUFFERED_PEERS_MAX && !weft_fabric_infiniband();
+    pthread_mutex_lock(&environment);
     if (engine->tcp)
         set_up_for_tcp(set);
     status = open_context(&engine->context);
@@ -405,6 +409,7 @@ static weft_status ucx_open(int peers, const weft_engine_events *events, void **
     }
     if (engine->tcp)
         restore(set);
+    pthread_mutex_unlock(&environment);
     if (status != UCS_OK) {
         free(engine);
         return weft_error_set(error, WEFT_ERR_SYSTEM, "UCX cannot start: %s", ucx.ucs_status_string(status));

@@ -14,6 +14,7 @@
 
 #include "core/clock.h"
 #include "net/tcp_peer.h"
+#include "net/ucx.h"
 #include "net/wire.h"
 #include "support/check.h"
 
@@ -667,6 +668,72 @@ static void check_short(void)
     CHECK(sizeof(frame) + weft_message_bytes(&m) + 4096 / 3 <= 1448);
 }
 
+/* UCX reads sizes of buffers from the environment alone. What is set there for one engine is gone when the
+ * next is opened, or that one takes it for the user's, and finds it gone in the middle. */
+static _Atomic int settings, mixed;
+
+static bool is_setting(const char *name)
+{
+    return strcmp(name, "UCX_TCP_RX_SEG_SIZE") == 0;
+}
+
+char *__real_getenv(const char *name);
+int __real_setenv(const char *name, const char *value, int overwrite);
+int __real_unsetenv(const char *name);
+char *__wrap_getenv(const char *name);
+int __wrap_setenv(const char *name, const char *value, int overwrite);
+int __wrap_unsetenv(const char *name);
+
+char *__wrap_getenv(const char *name)
+{
+    mixed += is_setting(name) && settings;
+    return __real_getenv(name);
+}
+
+int __wrap_setenv(const char *name, const char *value, int overwrite)
+{
+    settings += is_setting(name);
+    return __real_setenv(name, value, overwrite);
+}
+
+int __wrap_unsetenv(const char *name)
+{
+    settings -= is_setting(name);
+    return __real_unsetenv(name);
+}
+
+static void *open_engines(void *opaque)
+{
+    const weft_engine *engine = opaque;
+    const weft_engine_events events = {0};
+    weft_error_text error;
+
+    for (int i = 0; i < 3; i++) {
+        void *handle = NULL;
+
+        CHECK_INT(engine->open(RANKS, &events, &handle, &error), WEFT_OK);
+        if (handle)
+            engine->close(handle, 0);
+    }
+    return NULL;
+}
+
+static void check_together(void)
+{
+    const weft_engine *engine;
+    pthread_t threads[4];
+    weft_error_text error;
+
+    if (weft_engine_ucx(&engine, &error) != WEFT_OK)
+        return;
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, open_engines, (void *)engine), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(mixed, 0);
+    CHECK_INT(settings, 0);
+}
+
 int main(void)
 {
     check_short();
@@ -677,6 +744,7 @@ int main(void)
     check_cut();
     check_unpaced();
     check_engine("ucx");
+    check_together();
     /* Large messages are fetched then, and not without their sender. */
     setenv("UCX_RNDV_THRESH", "1k", 1);
     setenv("UCX_TLS", "tcp", 1);
