@@ -107,4 +107,14 @@ static inline void weft_fetch_to_write(const void *line)
 #endif
 }
 
+/* The same of all lines that `bytes` bytes lie in. Asked for at once they come side by side: stores, which
+ * leave in order, would fetch them one by one. */
+static inline void weft_fetch_all_to_write(const void *from, int64_t bytes)
+{
+    enum { CACHE_LINE_BYTES = 64 };
+
+    for (int64_t at = 0; at < bytes; at += CACHE_LINE_BYTES)
+        weft_fetch_to_write((const char *)from + at);
+}
+
 #endif

@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-enum { BLOCK = 1024, CACHE_LINE_BYTES = 64 };
+enum { BLOCK = 1024 };
 
 /* Where compilers have no vectors that convert float16, loops would be scalar: such elements are converted a
  * block at a time instead, by what the CPU has. */
@@ -112,14 +112,6 @@ static void divide(weft_dtype dtype, accumulators *sum, int count, int64_t n)
             sum->f[i] /= (float)count;
 }
 
-/* Lines that another core wrote last take half of the time when they are asked for ahead: stores, which leave
- * in order, seem to fetch them one by one. Of two destinations one is a peer's. */
-static void fetch_block(const char *to, int64_t bytes)
-{
-    for (int64_t i = 0; i < bytes; i += CACHE_LINE_BYTES)
-        weft_fetch_to_write(to + i);
-}
-
 /* `over` > 0: an average. */
 static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int64_t cols, int64_t row,
                        const weft_view *sources, int source_count, weft_dtype to,
@@ -135,8 +127,9 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int
         for (int64_t col = 0; col < cols; col += BLOCK) {
             int64_t n = weft_min(cols - col, BLOCK);
 
+            /* Of two destinations one is a peer's: its lines take half of the time when asked for ahead. */
             for (int destination = 0; destination < destination_count && destination_count > 1; destination++)
-                fetch_block(DESTINATION(destination), n * to_bytes);
+                weft_fetch_all_to_write(DESTINATION(destination), n * to_bytes);
             loops()->pair(dtype, reduction, DESTINATION(0), destination_count == 2 ? DESTINATION(1) : NULL,
                           SOURCE(0), SOURCE(1), n);
         }

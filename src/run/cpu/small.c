@@ -39,11 +39,19 @@
 #include <string.h>
 
 enum {
-    /* Two ranks are faster by a plan from here on: the payload is then read where it lies. More ranks are
-     * likely to share cores, where the second hop of a plan costs more than copying. */
-    PAIR_BYTES = 1024,
     NEAR_BYTES = 4096,
-    LOOKS = 32,           /* at a peer's slot before a wait that watches the group as well */
+/* Two ranks are faster by a plan from here on: the payload is then read where it lies. More ranks are
+ * likely to share cores, where the second hop of a plan costs more than copying; and where lines of a
+ * slot are asked for ahead, copying costs less. */
+#if defined(__x86_64__)
+    PAIR_BYTES = NEAR_BYTES,
+    BESIDE_FLAG_BYTES = 2048, /* of a payload to which a line more matters: it begins in that of its flag */
+#else
+    PAIR_BYTES = 1024,
+    BESIDE_FLAG_BYTES = 1024,
+#endif
+    AHEAD_BYTES = NEAR_BYTES, /* of a slot, that are asked for ahead: more would wait for each other */
+    LOOKS = 32,               /* at a peer's slot before a wait that watches the group as well */
     FAR_BYTES = 16 << 10, /* the same where a plan costs more: what it sends, and what its parts wait for */
     FAR_SHARES_BYTES = 32 << 10,  /* of an all_to_all … */
     LONE_SHARES_BYTES = 64 << 10, /* … of ranks alone on their nodes, who copy it for nobody */
@@ -148,6 +156,12 @@ static weft_small *slot_of(const weft_executor *x, int rank)
     return &((weft_run_control *)(void *)((char *)s->control + s->delta[rank]))->small[x->small_count & 1];
 }
 
+/* The lines of a slot that this rank is about to write, and peers have read since. */
+static void fetch_slot(const weft_small *slot, size_t bytes)
+{
+    weft_fetch_all_to_write(slot, weft_min((int64_t)(offsetof(weft_small, payload) + bytes), AHEAD_BYTES));
+}
+
 /* What a rank of this node shows, of `bytes` a share: behind the flag, or, where a line more does not matter,
  * at the beginning of a line. */
 static char *payload_of(const weft_executor *x, int rank, const weft_problem *p, size_t bytes)
@@ -155,7 +169,7 @@ static char *payload_of(const weft_executor *x, int rank, const weft_problem *p,
     enum { BEHIND_FLAG = offsetof(weft_small, payload) };
     weft_small *slot = slot_of(x, rank);
 
-    return bytes * (size_t)send_shares(x->world, p->op) <= PAIR_BYTES
+    return bytes * (size_t)send_shares(x->world, p->op) <= BESIDE_FLAG_BYTES
                ? slot->payload
                : slot->payload + (WEFT_LINE_BYTES - BEHIND_FLAG);
 }
@@ -551,6 +565,8 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
 {
     const weft_seating *seats = x->session->seating;
     size_t bytes = (size_t)p->count * weft_dtype_size(p->dtype);
+    size_t shown =
+        p->op == WEFT_OP_BROADCAST && x->rank != p->root ? 0 : bytes * (size_t)send_shares(x->world, p->op);
     uint64_t hash = hash_of(p);
     bool sums = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
     bool told = !seats && !fits(x->group, p, most_bytes(x->group, p->op));
@@ -562,7 +578,7 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
 
     if (status != WEFT_OK)
         return status;
-    weft_fetch_to_write(own);
+    fetch_slot(own, shown);
     record = weft_session_begin(x->session, WEFT_CALLED_SMALL, hash, p);
     record->beyond = told && is_beyond(x, p, send, recv, bytes);
     weft_session_publish_near(x->session);
@@ -572,10 +588,9 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
         gives_way = is_waited_behind(x, own->cpu);
     }
     /* A rank alone on its node shows it to nobody; it keeps what a sum would overwrite. */
-    if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root) &&
-        (!seats || seats->size[seats->node[x->rank]] > 1 ||
-         (sums && is_overwritten(x, p, bytes, send, recv))))
-        memcpy(payload_of(x, x->rank, p, bytes), send, bytes * (size_t)send_shares(x->world, p->op));
+    if (shown && (!seats || seats->size[seats->node[x->rank]] > 1 ||
+                  (sums && is_overwritten(x, p, bytes, send, recv))))
+        memcpy(payload_of(x, x->rank, p, bytes), send, shown);
     /* Partner: is_there on the peers. */
     weft_signal_store(&own->sequence, x->session->sequence);
     status = wait_near(x, p->op, hash);
