@@ -1,5 +1,7 @@
 /* Shards as units of two_level.h: where they come from, where they land, and their products. */
 #include "plan/ag_gemm_nodes.h"
+
+#include "core/dtype.h"
 #include "plan/staged.h"
 
 #include <stdio.h>
@@ -159,4 +161,112 @@ void weft_ag_two_level(weft_ag_gen *ag)
     }
     weft_two_level_end(&level);
     ag->level = NULL;
+}
+
+/* ---- few rows, before the product --------------------------------------------------------------------- */
+
+enum { UNIT_BYTES = 256 << 10 }; /* of a message: longer ones are passed on while the next is on its way */
+
+typedef struct gathering {
+    weft_ag_gen *ag;
+    weft_two_level *level;
+    uint32_t signal;
+    int64_t tasks;
+} gathering;
+
+static int64_t unit_rows(const weft_ag_gen *ag)
+{
+    int64_t row_bytes = ag->gen.local_k.count * (int64_t)weft_dtype_size(ag->gen.problem->dtype);
+
+    return row_bytes < UNIT_BYTES ? UNIT_BYTES / row_bytes : 1;
+}
+
+static int64_t rows_units(void *context, int owner)
+{
+    const weft_ag_gen *ag = ((gathering *)context)->ag;
+
+    return ag->gen.local_k.count
+               ? ag->gen.problem->l * weft_cut_count(weft_ag_shard(ag, owner).count, unit_rows(ag))
+               : 0;
+}
+
+/* Rows of a unit, counted from its owner's first; the matrix it is of. */
+static weft_span rows_of(const weft_ag_gen *ag, int owner, int64_t unit, int64_t *batch)
+{
+    weft_span shard = weft_whole(weft_ag_shard(ag, owner).count);
+    int64_t units = weft_cut_count(shard.count, unit_rows(ag));
+
+    *batch = unit / units;
+    return weft_cut(shard, unit_rows(ag), unit % units);
+}
+
+static weft_region rows_origin(void *context, int owner, int64_t unit)
+{
+    const weft_ag_gen *ag = ((gathering *)context)->ag;
+    int64_t batch;
+    weft_span rows = rows_of(ag, owner, unit, &batch);
+
+    return weft_ag_in_place(ag, owner, batch, rows, ag->gen.local_k);
+}
+
+static weft_region rows_result(void *context, int rank, int owner, int64_t unit)
+{
+    weft_ag_gen there = *((gathering *)context)->ag;
+    int64_t batch;
+    weft_span rows = rows_of(&there, owner, unit, &batch);
+
+    there.gen.me = rank;
+    return weft_ag_in_gathered(&there, owner, batch, rows, there.gen.local_k);
+}
+
+/* What has landed here is where it belongs; the rest is fetched from its keeper. */
+static void take_unit(void *context, int owner, int64_t unit)
+{
+    gathering *g = context;
+    weft_gemm_gen *gen = &g->ag->gen;
+    weft_builder *b = gen->builder;
+    int keeper = weft_two_level_keeper(g->level, weft_two_level_node(g->level, gen->me), owner);
+    weft_region here = {.rank = gen->me};
+    weft_wait when;
+
+    if (keeper == gen->me)
+        when = (weft_wait){WEFT_SIGNAL_LANDED(gen->world, owner),
+                           (uint32_t)weft_two_level_relay(g->level, owner)};
+    else
+        when = weft_two_level_told(g->level, keeper);
+    if (!weft_ag_local_extent(g->ag))
+        return;
+    weft_builder_task(b, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
+    weft_builder_to(b, keeper == gen->me ? here : rows_result(g, gen->me, owner, unit));
+    weft_builder_from(b, keeper == gen->me ? here : rows_result(g, keeper, owner, unit));
+    weft_builder_wait(b, when.signal, when.count);
+    if (gen->lanes > 1)
+        weft_builder_post(b, g->signal, gen->me);
+    weft_builder_end(b);
+    g->tasks++;
+}
+
+int64_t weft_ag_gather_over_nodes(weft_ag_gen *ag, uint32_t signal)
+{
+    weft_gemm_gen *gen = &ag->gen;
+    gathering g = {.ag = ag, .signal = signal};
+    weft_two_level level = weft_two_level_begin(
+        gen->builder, (weft_two_level_map){
+                          .units = rows_units, .origin = rows_origin, .result = rows_result, .context = &g});
+    int mine, size;
+
+    g.level = &level;
+    if (!gen->builder->failed) {
+        mine = weft_two_level_node(&level, gen->me);
+        size = weft_two_level_size(&level, mine);
+        weft_two_level_send_own(&level);
+        weft_staged_rest(gen->builder);
+        for (int i = 0; i < size && weft_ag_local_extent(ag); i++)
+            g.tasks += weft_ag_fetch_shard(
+                ag, level.members[level.first[mine] + (level.local[gen->me] + i) % size], signal);
+        for (int step = 1; step < level.nodes; step++)
+            weft_two_level_for_node(&level, weft_two_level_sender(&level, step), take_unit, &g);
+    }
+    weft_two_level_end(&level);
+    return g.tasks;
 }

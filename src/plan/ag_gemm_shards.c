@@ -217,6 +217,8 @@ bool weft_ag_declare_gathered(weft_ag_gen *ag)
     if (weft_ag_gathers_a(ag)) {
         weft_gemm_declare_packed(&ag->gen);
         ag->gathered = weft_ag_private_operand(ag, "gatheredA", p->m, p->k, false);
+        if (ag->gen.builder->domain && !ag->gen.builder->failed) /* a keeper's is read by its node */
+            ag->gen.builder->part.operands[ag->gathered].place = WEFT_PLACE_STAGING;
     } else if (p->b_form == WEFT_B_PACK_IN_RUN) {
         weft_ag_declare_packed_shards(ag);
         return true;

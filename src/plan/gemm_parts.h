@@ -40,11 +40,9 @@ static inline int weft_gemm_copy_lane(weft_gemm_gen *gen)
 /* Declares the copy lanes that a problem asks for, behind the compute lanes. */
 void weft_gemm_declare_copiers(weft_gemm_gen *gen);
 
-/* The whole local product is one task, which a library or a kernel of its own makes (1 and 3: `library` of a
- * tuning). */
 static inline bool weft_gemm_by_library(const weft_gemm_gen *gen)
 {
-    return gen->problem->tuning.library % 2 == 1 && gen->world > 1 && gen->problem->b_form == WEFT_B_PLAIN;
+    return weft_problem_by_library(gen->problem, gen->world);
 }
 
 /* Scratch for partial sums that travel. */

@@ -120,12 +120,19 @@ static inline bool weft_ag_gemm_has_few_rows(const weft_problem *problem, int wo
            problem->m <= WEFT_FEW_ROWS_IN_ALL && problem->m <= (int64_t)WEFT_FEW_ROWS * world;
 }
 
+/* Whether the whole local product is one task, which a library or a kernel of its own makes (1 and 3:
+ * `library` of a tuning). */
+static inline bool weft_problem_by_library(const weft_problem *problem, int world)
+{
+    return problem->tuning.library % 2 == 1 && world > 1 && problem->b_form == WEFT_B_PLAIN;
+}
+
 /* Whether an ag_gemm multiplies all rows of A together, once they are there, and not each rank's by itself.
  */
 static inline bool weft_ag_gemm_at_once(const weft_problem *problem, int world)
 {
     return problem->schedule == WEFT_SCHEDULE_UNFUSED && world > 1 &&
-           weft_ag_gemm_has_few_rows(problem, world);
+           weft_ag_gemm_has_few_rows(problem, world) && !weft_problem_by_library(problem, world);
 }
 
 static inline int weft_compute_lanes(const weft_problem *problem)

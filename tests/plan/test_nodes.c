@@ -165,6 +165,34 @@ static void only_neighbours(void)
     interpret_free(parts, 6);
 }
 
+/* Few rows of A are gathered before they are multiplied: a rank's go to one rank of another node, where the
+ * others fetch them. */
+static void few_rows_cross_once(void)
+{
+    static const int32_t domain[] = {0, 0, 0, 1, 1, 1};
+    weft_problem problem = {.op = WEFT_OP_AG_GEMM,
+                            .layout = WEFT_LAYOUT_GATHER_A,
+                            .schedule = WEFT_SCHEDULE_UNFUSED,
+                            .m = 17,
+                            .n = 12,
+                            .k = 8,
+                            .l = 2,
+                            .alpha = 1,
+                            .tuning.workers = 4};
+    weft_plan_part parts[6];
+
+    CHECK(interpret_make_over(&problem, domain, 6, parts));
+    for (int rank = 0; rank < 6; rank++) {
+        int64_t rows = 0;
+
+        for (uint32_t i = 0; i < parts[rank].task_count; i++)
+            if (weft_task_crosses(&parts[rank], &parts[rank].tasks[i]))
+                rows += weft_task_regions(&parts[rank], &parts[rank].tasks[i])->rows;
+        CHECK_INT(rows, problem.l * weft_part(problem.m, 6, rank).count);
+    }
+    interpret_free(parts, 6);
+}
+
 /* Breaks a rule of domains in a right plan; the checker must say the sentence. */
 static void refuses(const char *sentence, void (*spoil)(weft_plan_part *))
 {
@@ -307,6 +335,7 @@ int main(void)
     }
     same_parts();
     only_neighbours();
+    few_rows_cross_once();
     rules();
     refused();
     return check_report("test_plan_nodes");
