@@ -117,7 +117,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
 {
     int64_t lanes = p->tuning.workers, columns = weft_divide_up(e->cols, steps->nr),
             down = weft_divide_up(e->rows, steps->mr), rows, cols;
-    double rounds, each; /* micro-tiles of a worker: whole ones cannot be more even */
+    double first, rounds, each; /* micro-tiles of a worker: whole ones cannot be more even */
 
     g->tile_m = weft_divide_up(e->rows, g->down);
     if (g->tile_m > steps->mr || lanes == 1) /* fewer rows than a micro-tile has are for idle workers */
@@ -132,8 +132,10 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
                  : e->steps * ceil(g->tiles / e->steps / (double)lanes);
     g->uneven = rounds * (double)rows * (double)g->panels * (double)lanes /
                 (e->shards * (double)p->l * (double)e->rows * (double)columns);
-    g->cost = task_cost(p, steps, rows, cols, e->k, false) +
-              (rounds - 1) * task_cost(p, steps, rows, cols, e->k, lanes % g->across == 0);
+    g->cost = first = task_cost(p, steps, rows, cols, e->k, false);
+    if (rounds > 1)
+        g->cost +=
+            (rounds - 1) * (lanes % g->across == 0 ? task_cost(p, steps, rows, cols, e->k, true) : first);
     if (p->op == WEFT_OP_GEMM_AR && e->steps > 1 && g->across > 1)
         g->cost += rounds * TRAVEL_MOVES * result_steps * (double)rows * (double)cols;
     if (e->owners) /* an owner adds a tile up where it has multiplied it: few tiles are few workers */
