@@ -27,10 +27,10 @@ enum {
 /* An element of the result, finished and stored, in steps of the kernel. */
 static const double result_steps = 1.0 / 8;
 
-/* A busiest worker may have this much more than the mean; beyond that its work counts twice: others, where
- * there are any, wait for whoever is late. Starts of tasks do not: where they take longer than the tasks,
- * fewer are better. */
-static const double even_enough = 1.12;
+/* A busiest worker may have this much more than the mean; beyond that its work counts so many times more:
+ * others, where there are any, wait for whoever is late. Starts of tasks do not: where they take longer than
+ * the tasks, fewer are better. */
+static const double even_enough = 1.14, uneven_costs = 2;
 
 /* Sharing k must promise this much: what it costs is estimated no closer. */
 static const double worth_cutting = 0.9;
@@ -146,8 +146,9 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
         g->uneven = fmax(g->uneven, idle_costs);
     }
     each = e->shards * (double)(p->l * down * columns) / (double)lanes;
-    g->strain =
-        g->uneven <= fmax(even_enough, ceil(each) / each) || lanes == 1 ? 0 : g->cost - rounds * TASK_STEPS;
+    g->strain = g->uneven <= fmax(even_enough, ceil(each) / each) || lanes == 1
+                    ? 0
+                    : uneven_costs * (g->cost - rounds * TASK_STEPS);
 }
 
 static bool better(const grid *one, const grid *other)

@@ -64,8 +64,9 @@ static weft_problem problem_of(weft_op op, weft_schedule schedule, const layer *
     return p;
 }
 
-/* Multiplications of each compute lane of a part. */
-static double lane_work(const weft_plan_part *part, double work[LANES_MAX])
+/* Multiplications of each compute lane of a part; `whole`: of micro-tiles, which take as long when rows or
+ * columns of them are missing. */
+static double lane_work(const weft_plan_part *part, bool whole, double work[LANES_MAX])
 {
     double sum = 0;
 
@@ -77,7 +78,8 @@ static double lane_work(const weft_plan_part *part, double work[LANES_MAX])
 
         if (task->kind != WEFT_TASK_GEMM)
             continue;
-        product = (double)d->rows * (double)d->cols * (double)a->cols;
+        product = (double)weft_round_up(d->rows, whole ? steps.mr : 1) *
+                  (double)weft_round_up(d->cols, whole ? steps.nr : 1) * (double)a->cols;
         work[task->lane] += product;
         sum += product;
     }
@@ -105,16 +107,28 @@ static bool is_cut(const weft_plan_part *part)
     return false;
 }
 
+static int64_t columns_of(const weft_problem *p, int world)
+{
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+
+    return sums ? p->n : p->n / world;
+}
+
 /* Micro-tiles of the product of this rank: what could be given to a worker at least. */
 static double micro_tiles(const weft_problem *p, int world)
 {
-    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
-    int64_t cols = sums ? p->n : p->n / world;
-
-    return (double)((p->m + steps.mr - 1) / steps.mr) * (double)((cols + steps.nr - 1) / steps.nr);
+    return (double)weft_divide_up(p->m, steps.mr) * (double)weft_divide_up(columns_of(p, world), steps.nr);
 }
 
-static void all_workers_work(const weft_problem *p, const layer *of, int world, int rank)
+/* A plan says how wide tiles are, not how many: of columns that workers do not divide, some have none. */
+static int64_t left_by_columns(const weft_problem *p, int world)
+{
+    int64_t cols = columns_of(p, world), lanes = p->tuning.workers;
+
+    return lanes - weft_divide_up(cols, weft_divide_up(cols, lanes));
+}
+
+static void all_workers_work(const weft_problem *p, const layer *of, int world, int rank, bool whole)
 {
     weft_error_text error = {0};
     weft_plan_part part = {0};
@@ -124,12 +138,14 @@ static void all_workers_work(const weft_problem *p, const layer *of, int world, 
     int idle = 0;
 
     CHECK_INT(weft_plan_make(p, world, rank, &part, &error), WEFT_OK);
-    sum = lane_work(&part, work);
+    sum = lane_work(&part, whole, work);
     for (int lane = 0; lane < p->tuning.workers; lane++) {
         busiest = work[lane] > busiest ? work[lane] : busiest;
         idle += work[lane] == 0;
     }
-    if (busiest > limit * sum / p->tuning.workers || (idle && micro_tiles(p, world) >= p->tuning.workers))
+    bool all = micro_tiles(p, world) < p->tuning.workers || idle <= left_by_columns(p, world);
+
+    if (busiest > limit * sum / p->tuning.workers || !all)
         fprintf(stderr,
                 "%s %s %s m=%lld ranks=%d workers=%d: busiest %.3f of the mean, %d idle; tile %lld x %lld x "
                 "%lld\n",
@@ -137,7 +153,7 @@ static void all_workers_work(const weft_problem *p, const layer *of, int world, 
                 p->tuning.workers, busiest * p->tuning.workers / sum, idle, (long long)p->tuning.tile_m,
                 (long long)p->tuning.tile_n, (long long)p->tuning.tile_k);
     CHECK(busiest <= limit * sum / p->tuning.workers);
-    CHECK(!idle || micro_tiles(p, world) < p->tuning.workers);
+    CHECK(all);
     CHECK((slices_bytes(&part) > 0) == is_cut(&part));
     CHECK(slices_bytes(&part) < 64e6);
     weft_plan_part_free(&part);
@@ -194,21 +210,26 @@ static void is_right(const weft_problem *p, int world)
     free(parts);
 }
 
+static const weft_schedule *schedules_of(weft_op op, int *count)
+{
+    return weft_schedule_list(op,
+                              op == WEFT_OP_GEMM_RS   ? WEFT_LAYOUT_SCATTER_ROWS
+                              : op == WEFT_OP_AG_GEMM ? WEFT_LAYOUT_GATHER_A
+                                                      : WEFT_LAYOUT_DEFAULT,
+                              count);
+}
+
 static void layer_works(const layer *of, weft_op op, int64_t m, int world, int threads, int number)
 {
     int count;
-    const weft_schedule *list = weft_schedule_list(op,
-                                                   op == WEFT_OP_GEMM_RS   ? WEFT_LAYOUT_SCATTER_ROWS
-                                                   : op == WEFT_OP_AG_GEMM ? WEFT_LAYOUT_GATHER_A
-                                                                           : WEFT_LAYOUT_DEFAULT,
-                                                   &count);
+    const weft_schedule *list = schedules_of(op, &count);
 
     for (int i = 0; i < count; i++) {
         weft_problem asked = problem_of(op, list[i], of, m, world, threads), chosen = asked;
 
         weft_plan_tiles(&chosen, world, &steps);
         for (int rank = 0; rank < world; rank += check_repeat(world - 1, 1))
-            all_workers_work(&chosen, of, world, rank);
+            all_workers_work(&chosen, of, world, rank, false);
         /* Each takes long for many ranks and workers: some of them, and all where there is time. */
         if (number++ % check_repeat(3, 1) == 0)
             no_slower_than_uncut(&asked, &chosen, of, world);
@@ -233,6 +254,63 @@ static void llama_layers(void)
                     layer_works(of, of->gathers ? WEFT_OP_GEMM_AS : WEFT_OP_GEMM_AR, rows[m], worlds[w],
                                 workers[t], number++);
                 }
+}
+
+/* The first rank and the last, by every schedule of both operations. */
+static void ends_work(const layer *of, int64_t m, int world, int threads)
+{
+    const weft_op ops[] = {of->gathers ? WEFT_OP_AG_GEMM : WEFT_OP_GEMM_RS,
+                           of->gathers ? WEFT_OP_GEMM_AS : WEFT_OP_GEMM_AR};
+
+    for (int op = 0; op < 2; op++) {
+        int count;
+        const weft_schedule *list = schedules_of(ops[op], &count);
+
+        for (int i = 0; i < count; i++) {
+            weft_problem p = problem_of(ops[op], list[i], of, m, world, threads);
+
+            weft_plan_tiles(&p, world, &steps);
+            all_workers_work(&p, of, world, 0, true);
+            all_workers_work(&p, of, world, world - 1, true);
+        }
+    }
+}
+
+/* Layers of other models, numbers of workers that are no powers of two, and the steps of kernels that this
+ * CPU need not have. */
+static void other_layers_and_workers(void)
+{
+    static const layer others[] = {
+        {"Qwen 7B qkv", true, 4608, 3584},     {"Qwen 7B gate_up", true, 37888, 3584},
+        {"Qwen 7B o", false, 3584, 3584},      {"Qwen 7B down", false, 3584, 18944},
+        {"DeepSeek q", true, 24576, 1536},     {"DeepSeek down", false, 7168, 2048},
+        {"Gemma gate_up", true, 28672, 3072},  {"Gemma down", false, 3072, 24576},
+        {"Phi qkv", true, 7680, 5120},         {"Phi down", false, 5120, 17920},
+        {"405B gate_up", true, 106496, 16384}, {"405B down", false, 16384, 53248},
+        {"GPT-2 up", true, 6400, 1600},        {"GPT-2 o", false, 1600, 6400},
+    };
+    static const weft_gemm_steps kernels[] = {
+        {.mr = 32, .nr = 32, .k_step = 32, .m_tile = 256, .n_tile = 512, .k_tile = 1536}, /* AMX */
+        {.mr = 12, .nr = 32, .k_step = 1, .m_tile = 360, .n_tile = 512, .k_tile = 512},   /* AVX-512 */
+        {.mr = 6, .nr = 16, .k_step = 1, .m_tile = 144, .n_tile = 512, .k_tile = 256},    /* AVX2 */
+        {.mr = 8, .nr = 12, .k_step = 4, .m_tile = 192, .n_tile = 516, .k_tile = 1280},   /* Neoverse */
+    };
+    static const int64_t m_of[] = {1, 8, 32, 512, 2000, 8192};
+    static const int worlds_of[] = {2, 3, 4, 6, 8}, workers_of[] = {3, 6, 8, 12, 24, 48};
+    const weft_gemm_steps own = steps;
+    long number = 0, every = check_repeat(7, 1); /* prime to those counts: each is met with each */
+
+    for (size_t kernel = 0; kernel < sizeof(kernels) / sizeof(*kernels); kernel++)
+        for (size_t of = 0; of < sizeof(others) / sizeof(*others); of++)
+            for (size_t m = 0; m < sizeof(m_of) / sizeof(*m_of); m++)
+                for (size_t w = 0; w < sizeof(worlds_of) / sizeof(*worlds_of); w++)
+                    for (size_t t = 0; t < sizeof(workers_of) / sizeof(*workers_of); t++) {
+                        if (number++ % every)
+                            continue;
+                        steps = kernels[kernel];
+                        ends_work(&others[of], m_of[m], worlds_of[w], workers_of[t]);
+                    }
+    steps = own;
 }
 
 /* Layers and numbers of ranks that divide badly, with the steps of a Neoverse V1: owners of a two_shot have
@@ -526,6 +604,7 @@ int main(void)
     owners_finish_with_all_workers();
     collectives_use_the_team();
     starts_are_not_bought();
+    other_layers_and_workers();
     odd_ranks_work();
     llama_layers();
     return check_report("test_sim_tiles");
