@@ -12,7 +12,14 @@
 #include <inttypes.h>
 #include <signal.h>
 
-enum { SYMMETRIC_BYTES = 8 << 20, ELEMENTS_MOST = 30000, WORLDS = 5 };
+enum {
+    SYMMETRIC_BYTES = 8 << 20,
+    ELEMENTS_MOST = 30000,
+    LARGE_MOST = 4 << 20, /* multiplications of a product that blocks of k, of rows and of columns cut */
+    SAMPLES = 400,        /* elements of such a D that are compared, and its corners */
+    THREADS_MOST = 5,
+    WORLDS = 5
+};
 
 static uint64_t pick(uint64_t *state, uint64_t count)
 {
@@ -36,6 +43,19 @@ static void pick_extents(uint64_t *s, int64_t *m, int64_t *n, int64_t *k, int64_
         *k = pick(s, 8) == 0 ? extent(s) * 11 : extent(s);
         *l = pick(s, 6) == 0 ? (int64_t)pick(s, 4) : 1;
     } while (*m * *n * *k * *l > ELEMENTS_MOST);
+}
+
+/* One of them long enough for several blocks or threads, by turns. */
+static void pick_large_extents(uint64_t *s, int64_t *m, int64_t *n, int64_t *k)
+{
+    int64_t *extents[] = {m, n, k};
+
+    do {
+        int longest = (int)pick(s, 3);
+
+        for (int i = 0; i < 3; i++)
+            *extents[i] = i == longest ? 200 + (int64_t)pick(s, 4000) : 1 + extent(s) + (int64_t)pick(s, 100);
+    } while (*m * *n * *k > LARGE_MOST);
 }
 
 static float pick_factor(uint64_t *s)
@@ -119,7 +139,7 @@ static weft_dtype pick_multiplied(uint64_t *s)
     return pick(s, 5) == 0 ? pick_fp8(s) : (weft_dtype)pick(s, 4);
 }
 
-static void make_local(uint64_t *s, local_case *t)
+static void make_local(uint64_t *s, local_case *t, bool large)
 {
     weft_gemm_args *g = &t->args;
     weft_dtype dtype = pick_multiplied(s);
@@ -127,6 +147,8 @@ static void make_local(uint64_t *s, local_case *t)
     int64_t m, n, k, l;
 
     pick_extents(s, &m, &n, &k, &l);
+    if (large)
+        pick_large_extents(s, &m, &n, &k);
     weft_gemm_args_init(g, dtype, m, n, k);
     g->l = l;
     if (dtype != WEFT_I8 && pick(s, 3) == 0) {
@@ -138,7 +160,7 @@ static void make_local(uint64_t *s, local_case *t)
                                                 : pick_real(s);
     g->transa = (int)pick(s, 2);
     g->transb = (int)pick(s, 2);
-    g->threads = (int)pick(s, 3);
+    g->threads = (int)pick(s, large ? THREADS_MOST + 1 : 3);
     g->f16_fast = dtype == WEFT_F16 && pick(s, 4) == 0;
     t->packs = pick(s, 3) == 0;
     t->a = make_matrix(s, g->a_dtype, m, k, l, g->transa);
@@ -219,7 +241,29 @@ static bool element_is_right(const local_case *t, const matrix *before, int64_t 
     return fabs(got - exact) <= bound;
 }
 
-static bool run_local(uint64_t seed)
+/* All elements of a small D; of a large one its corners, and others that `s` picks. */
+static int64_t count_wrong(const local_case *t, const matrix *before, bool large, uint64_t *s)
+{
+    const weft_gemm_args *g = &t->args;
+    uint64_t m = (uint64_t)g->m, n = (uint64_t)g->n;
+    int64_t wrong = 0;
+
+    for (int64_t b = 0; b < g->l; b++) {
+        for (int64_t i = 0; i < g->m && !large; i++)
+            for (int64_t j = 0; j < g->n; j++)
+                wrong += !element_is_right(t, before, b, i, j);
+        for (uint64_t i = 0; i < SAMPLES && large; i++) {
+            bool corner = i < 4;
+
+            wrong +=
+                !element_is_right(t, before, b, corner ? (int64_t)(i % 2 * (m - 1)) : (int64_t)pick(s, m),
+                                  corner ? (int64_t)(i / 2 * (n - 1)) : (int64_t)pick(s, n));
+        }
+    }
+    return wrong;
+}
+
+static bool run_local(uint64_t seed, bool large)
 {
     uint64_t s = seed;
     local_case t = {0};
@@ -227,7 +271,7 @@ static bool run_local(uint64_t seed)
     int64_t wrong = 0;
     weft_status status = WEFT_OK;
 
-    make_local(&s, &t);
+    make_local(&s, &t, large);
     before = t.d;
     before.memory = guarded_make(t.d.bytes);
     memcpy(before.memory.data, t.d.memory.data, t.d.bytes);
@@ -241,10 +285,8 @@ static bool run_local(uint64_t seed)
     }
     if (status == WEFT_OK)
         status = weft_gemm(&t.args);
-    for (int64_t b = 0; b < t.args.l && status == WEFT_OK; b++)
-        for (int64_t i = 0; i < t.args.m; i++)
-            for (int64_t j = 0; j < t.args.n; j++)
-                wrong += !element_is_right(&t, &before, b, i, j);
+    if (status == WEFT_OK)
+        wrong = count_wrong(&t, &before, large, &s);
     CHECK_INT(status, WEFT_OK);
     CHECK_INT(wrong, 0);
     if (status || wrong)
@@ -405,7 +447,7 @@ static void name_seed(int number)
 
 int main(int argc, char **argv)
 {
-    const long rounds = check_repeat(40, 500), local = 20, ranked = 10;
+    const long rounds = check_repeat(40, 500), local = 20, large = 3, ranked = 10;
 
     signal(SIGSEGV, name_seed);
     signal(SIGBUS, name_seed);
@@ -413,7 +455,8 @@ int main(int argc, char **argv)
     if (argc > 1) {
         turn one = {running = strtoull(argv[1], NULL, 10), 1};
 
-        run_local(one.first);
+        run_local(one.first, false);
+        run_local(one.first, true);
         for (int world = 1; world <= WORLDS; world++)
             ranks_run(world, run_ranks, &one);
         return check_report("test_fuzz_product");
@@ -422,7 +465,7 @@ int main(int argc, char **argv)
         turn next = {1000 * (uint64_t)round, ranked};
 
         for (long i = 0; i < local; i++)
-            run_local(running = next.first + (uint64_t)i);
+            run_local(running = next.first + (uint64_t)i, i < large);
         running = next.first;
         ranks_run(1 + (int)(round % WORLDS), run_ranks, &next);
         next.first += 100;
