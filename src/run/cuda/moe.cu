@@ -258,13 +258,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_COMBINE_RECV);
     wait_for_stream();
     uint64_t round = __ldcg(runs) + 1;
-    int64_t tokens = p.state->tokens;
-    if (p.state->skipped ||
-        !await_all(p, p.returned, WEFT_CUDA_MOE_COMBINE_RECV, round, p.grid[WEFT_CUDA_MOE_COMBINE_SEND]))
+    int64_t units = p.state->tokens * p.pieces, unit = blockIdx.x;
+    if (p.state->skipped)
         return;
-    for (int64_t unit = blockIdx.x; unit < tokens * p.pieces; unit += gridDim.x) {
+    do { /* what to add up is known before it has come */
         int64_t token = unit / p.pieces, begin = unit % p.pieces * p.piece_bytes;
-        int count = p.terms_of[token];
+        int count = unit < units ? p.terms_of[token] : 0;
         __syncthreads();
         for (int i = threadIdx.x; i < count; i += THREADS) {
             s.from[i] = p.slot + (token * p.terms + i) * p.slot_stride + begin;
@@ -272,8 +271,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         }
         end_terms(s, count);
         __syncthreads();
-        sum_any(p, s, (char *)call.out + token * p.result_bytes + begin,
-                min(p.piece_bytes, p.result_bytes - begin), 0);
-    }
+        if (unit == blockIdx.x &&
+            !await_all(p, p.returned, WEFT_CUDA_MOE_COMBINE_RECV, round, p.grid[WEFT_CUDA_MOE_COMBINE_SEND]))
+            return;
+        if (unit < units)
+            sum_any(p, s, (char *)call.out + token * p.result_bytes + begin,
+                    min(p.piece_bytes, p.result_bytes - begin), 0);
+        unit += gridDim.x;
+    } while (unit < units);
     count_run(p, WEFT_CUDA_MOE_COMBINE_RECV, runs, round);
 }
