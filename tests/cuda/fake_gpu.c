@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { QUEUE = 256 }; /* of a stream */
+enum { QUEUE = 1024 }; /* of a stream, as a driver has it */
 static const int64_t STUCK_NS = 20000000000;
 
 fake_interpreter gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .random = 1};
