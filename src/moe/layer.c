@@ -24,6 +24,8 @@ static const weft_moe_rung *rung_of(weft_moe_impl impl)
     return NULL;
 }
 
+enum { EXPERTS_MAX = 1 << 20 }; /* of all of which every rank has a table */
+
 /* ---- what a layer needs -------------------------------------------------------------------------------- */
 
 static weft_status check_config(const weft_moe_config *c, int ranks, weft_error_text *error)
@@ -36,6 +38,9 @@ static weft_status check_config(const weft_moe_config *c, int ranks, weft_error_
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "moe: %d experts and topk %d; topk must be 1 to the number of experts",
                               c->experts, c->topk);
+    if (c->experts > EXPERTS_MAX)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %d experts; at most %d are possible",
+                              c->experts, EXPERTS_MAX);
     if (c->hidden < 1 || c->tokens < 1 || c->tokens > most_rows / c->topk || c->hidden > INT32_MAX ||
         c->row_bytes < 0 || c->row_bytes > INT32_MAX)
         return weft_error_set(

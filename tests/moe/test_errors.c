@@ -315,6 +315,11 @@ static void sizes(void)
     CHECK_INT(weft_moe_bytes(&config, 255, &symmetric, &private), WEFT_OK);
     CHECK_INT(weft_moe_bytes(&config, 1024, &symmetric, &private), WEFT_ERR_ARGUMENT);
     CHECK_INT(weft_moe_bytes(NULL, 8, &symmetric, &private), WEFT_ERR_ARGUMENT);
+    config.tokens = 128;
+    config.experts = 1 << 20;
+    CHECK_INT(weft_moe_bytes(&config, 8, &symmetric, &private), WEFT_OK);
+    config.experts = INT32_MAX; /* said at once, not after a table of 24 GiB */
+    CHECK_INT(weft_moe_bytes(&config, 8, &symmetric, &private), WEFT_ERR_ARGUMENT);
 }
 
 /* Every call of a round that is under way, on a layer whose group ended. */
