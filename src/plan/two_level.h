@@ -72,7 +72,7 @@ int weft_two_level_slots(const weft_builder *builder);
 int weft_two_level_nodes(const weft_builder *builder);
 int weft_two_level_count(const int32_t *domain, int world); /* of nodes */
 
-/* Whether the sums of an all_reduce travel once, as those of whole nodes: two_level_collectives.c. */
+/* Whether the sums of an all_reduce travel once, as those of whole nodes: two_level_one_trip.c. */
 bool weft_two_level_takes_one_trip(const weft_problem *problem, const int32_t *domain, int world);
 
 /* Whether a multimem all_reduce goes so, too, and each sum is stored to its whole node: over two nodes of the
