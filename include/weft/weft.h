@@ -6,6 +6,9 @@
  * caller needs; docs/contract.md has the rest of what calls promise. Every function that can fail returns a
  * weft_status, and weft_error says what went wrong. The library never exits, aborts or prints.
  *
+ * The shortest way: weft_init, weft_alloc, weft_problem_init, a product or a collective in one call,
+ * weft_finalize. Plans are for those who choose and keep them by themselves. examples/mlp.c is a program.
+ *
  * Structs that callers make begin with `size`, their sizeof; functions that fill one with defaults set it, of
  * the others (weft_moe_input, _view, _expert, _stats, weft_signal_pad) the caller. They only grow, at their
  * end, where zero is the default. Frozen since 0.2: functions, fields, enumerators (docs/architecture.md).
@@ -90,14 +93,16 @@ WEFT_API weft_span weft_part_granular(int64_t extent, int64_t granule, int64_t p
 
 /* ---- groups --------------------------------------------------------------------------------------- */
 
-/* A handle stands for one rank and is used by one thread at a time (weft_group_abort: by any). Calls marked
- * collective are made by every rank of the group, in the same order. A rank that rejects its arguments gets
- * WEFT_ERR_ARGUMENT, the others WEFT_ERR_PEER, and the group stays usable, unless a call says otherwise;
- * ranks that ask for different things get WEFT_ERR_MISMATCH. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED,
- * WEFT_ERR_ABORTED or ranks in different calls the group is poisoned: every call returns that error at once,
- * and only freeing remains. Frees (of NULL too) and weft_finalize wait for nobody, and ranks make them in any
- * order. A process may have any number of groups; a rank is a process, or a thread that made its handle
- * itself. */
+/* A handle stands for one rank and is used by one thread at a time (weft_group_abort: by any). A process may
+ * have any number of groups; a rank is a process, or a thread that made its handle itself.
+ *
+ * Calls marked collective are made by every rank of the group, in the same order. A rank that rejects its
+ * arguments gets WEFT_ERR_ARGUMENT, the others WEFT_ERR_PEER, and the group stays usable, unless a call says
+ * otherwise; ranks that ask for different things get WEFT_ERR_MISMATCH. After WEFT_ERR_TIMEOUT,
+ * WEFT_ERR_PEER_DIED, WEFT_ERR_ABORTED or ranks in different calls the group is poisoned: every call returns
+ * that error at once, and only freeing remains.
+ *
+ * Frees (of NULL too) and weft_finalize wait for nobody, and ranks make them in any order. */
 
 /* The world: all ranks that this process's launcher started (weft run, torchrun, mpirun, srun), or this one
  * alone. Returns when every rank has come; those who cannot be met are WEFT_ERR_LAUNCH. */
@@ -125,8 +130,7 @@ WEFT_API weft_status weft_group_create_from(weft_allgather_fn allgather, void *c
 WEFT_API weft_status weft_group_threads(int size, weft_group **groups);
 
 /* The program's own threads in place of weft's, for the whole process: `run` calls body(argument, i) for each
- * i below count, on any of its `threads` threads, and returns when all have returned. NULL: weft's own again.
- * */
+ * i below count, on any of its `threads` threads, and returns when all have. NULL: weft's own again. */
 typedef void (*weft_parallel)(void *context, int count, void (*body)(void *argument, int index),
                               void *argument);
 WEFT_API weft_status weft_set_parallel(weft_parallel run, void *context, int threads);
@@ -148,8 +152,7 @@ WEFT_API weft_status weft_group_check_peer(weft_group *group, int rank);
 WEFT_API int weft_rank(const weft_group *group);
 WEFT_API int weft_size(const weft_group *group);
 
-/* The sentence of this handle's last error; NULL: of the calling thread's last call without one. Never NULL.
- * */
+/* The sentence of this handle's last error; NULL: of this thread's last call without one. Never NULL. */
 WEFT_API const char *weft_error(const weft_group *group);
 
 /* How long this rank waits for a peer to enter a call (600 s, WEFT_ENTER_TIMEOUT) and, once all have, for any
@@ -170,8 +173,7 @@ WEFT_API weft_status weft_free(weft_group *group, void *pointer);
 /* Between memory of this process and of weft_alloc, or within either; done when it returns. */
 WEFT_API weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes);
 
-/* Where `rank` has what this rank has at `pointer` in memory of weft_alloc; NULL: not so, or on another node.
- * */
+/* Where `rank` has what this rank has at `pointer` in memory of weft_alloc; NULL: not so, or another node. */
 WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
 
 /* For programs of one's own, called on the host, where weft_peer is not NULL, also on GPUs: only the caller
@@ -343,8 +345,7 @@ typedef struct weft_operands {
      * alpha and beta may be. */
     const float *alpha, *beta;          /* NULL = the problem's; beta is for problems whose own is not 0 */
     const float *row_scale, *col_scale; /* a factor for each row (column) of D on this rank; NULL = 1 */
-    /* `scales` of 128: a factor for every 128 of k in a row of A, for every block of 128 x 128 of B; NULL = 1
-     * */
+    /* `scales` of 128: factors of every 128 of k in a row of A, of blocks of 128 x 128 of B; NULL = 1 */
     const float *a_scale, *b_scale;
 } weft_operands;
 
@@ -605,8 +606,7 @@ WEFT_API weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment,
 /* The received rows, as they were before they travelled, to `packed` in that layout. */
 WEFT_API weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed);
 
-/* Results are rows of `hidden` elements in the layout of `start`; NULL: entries in a row. y: tokens x hidden.
- * */
+/* Results: rows of `hidden` elements in the layout of `start`; NULL: entries in a row. y: tokens x hidden */
 WEFT_API weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results,
                                            const int64_t *start);
 WEFT_API weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y);
