@@ -25,6 +25,7 @@ enum {
     TWO_LEVEL_LANES = 8,             /* with whose transfers in flight a link is busy */
     SUM_LANES = 2,                   /* where each waits for the sums that it sends: more only mix them up */
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
+    FETCH_LANES = 4,                 /* the same where each fetches large blocks, one behind the other */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
     ROUNDS = 16,                     /* of tasks, at least, where two lanes become one: ends are ragged */
     BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
@@ -53,14 +54,16 @@ static int64_t cuts(int64_t extent, int64_t tile)
  * enough. First, twice as large tasks on half as many lanes of twice as many units: where there are several
  * waves they stay the same, and so do many lanes that move bytes. Then larger tasks on the same lanes, while
  * a lane keeps so many that its last one does not show. What is left then is too much by far: fewer lanes,
- * whatever it does.
+ * whatever it does. So it is in a gemm_as of many ranks over nodes: each of them fetches all results but its
+ * own, beside which a product of so few columns takes no time.
  */
 static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
 {
     int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : weft_divide_up(p->n, world);
+    bool many = p->schedule == WEFT_SCHEDULE_TWO_LEVEL && world > WEFT_SIM_LOWERED;
     /* Blocks of many ranks, each with tasks of its own: a product, a store and a message. */
-    bool blocks =
-        p->op == WEFT_OP_GEMM_RS && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && world > WEFT_SIM_LOWERED;
+    bool blocks = many && p->op == WEFT_OP_GEMM_RS, fetches = many && p->op == WEFT_OP_GEMM_AS;
+    int least = fetches ? FETCH_LANES : 1;
 
     if (blocks)
         regions /= 2;
@@ -71,10 +74,10 @@ static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
         bool many_lanes = p->tuning.workers >= 2 * FEW_LANES,
              few = tasks < (many_lanes ? (int64_t)ROUNDS : 2 * (int64_t)LANE_TASKS) * p->tuning.workers;
 
-        if (few && !blocks && weft_sim_regions(p, world) < (double)regions * BEYOND)
+        if (few && !blocks && !fetches && weft_sim_regions(p, world) < (double)regions * BEYOND)
             break;
-        if (many_lanes || few)
-            p->tuning.workers = (int)weft_max(1, p->tuning.workers / 2);
+        if ((many_lanes || few) && p->tuning.workers > least)
+            p->tuning.workers = (int)weft_max(least, p->tuning.workers / 2);
         if (p->tuning.tile_n < cols)
             p->tuning.tile_n *= 2;
         else

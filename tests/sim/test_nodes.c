@@ -149,7 +149,7 @@ static void products_fetch_once(void)
 /* A thousand ranks of a product have few enough tasks to be simulated in seconds. */
 static void a_thousand_ranks(void)
 {
-    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS};
+    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS, WEFT_OP_GEMM_AS};
     weft_error_text error = {0};
     weft_machine machine;
     weft_schedule picked = WEFT_SCHEDULE_AUTO;
