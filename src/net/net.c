@@ -279,14 +279,9 @@ void weft_net_close(weft_net *net)
     net->world.hooks.gone = NULL;
     net->engine->close(net->handle, begun ? LINGER_NS : 0);
     for (int number = 0; number < net->size; number++)
-        for (inbound *a = net->peers[number].waiting, *next; a; a = next) {
-            next = a->next;
-            free(a);
-        }
-    for (inbound *a = net->held, *next; a; a = next) {
-        next = a->next;
-        free(a);
-    }
+        weft_net_free_inbound(net->peers[number].waiting);
+    weft_net_free_inbound(net->held);
+    weft_net_free_inbound(net->spare);
     close(net->wake);
     pthread_mutex_destroy(&net->lock);
     free(net->address);

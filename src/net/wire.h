@@ -59,6 +59,7 @@ typedef struct inbound {
     bool landed;
     bool placed;       /* the payload is where it belongs */
     weft_net_run *run; /* with whose end its place is forgotten, until it has landed; or NULL */
+    size_t room;       /* for a payload here */
     char payload[];    /* else: of notes, of rows that are not one piece, of what has come too early or could
                           not be forgotten */
 } inbound;
@@ -89,6 +90,7 @@ struct weft_net {
     int size;
     weft_net_run *runs;        /* open; under the lock, as those below */
     inbound *held, **held_end; /* early messages, in the order in which they came */
+    inbound *spare;            /* memory of large messages, for the next ones */
     peer *peers;
 };
 
@@ -101,6 +103,8 @@ void weft_net_lose(weft_net *net, int peer, const char *why);
 void *weft_net_place(void *net, const void *header, size_t header_bytes, size_t bytes, bool at_once,
                      void **token);
 void weft_net_landed(void *token, bool whole);
+
+void weft_net_free_inbound(inbound *list);
 
 /* ---- send.c --------------------------------------------------------------------------------------- */
 

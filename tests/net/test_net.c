@@ -3,6 +3,7 @@
 #include "net/net.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
@@ -402,6 +403,57 @@ static char *place_whole(void *context, const uint64_t *what, uint64_t rows, uin
     return context;
 }
 
+static void landed_whole(void *context, const uint64_t *what)
+{
+    (void)context;
+    CHECK_INT(what[0], 5);
+}
+
+static long page_faults(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+}
+
+/* Large messages that come before their calls lie in the same memory, one after the other, whatever malloc
+ * does. (UCX puts them together in memory of its own first.) */
+static void check_memory_is_kept(node nodes[RANKS])
+{
+    enum { BYTES = 256 << 10, CALLS = 40, PAGES = BYTES / 4096 };
+    static weft_signal finished;
+    char *data = malloc(BYTES), *into = malloc(BYTES);
+    weft_net_call call = {.channel = 11, .hash = 99};
+    weft_net_run run = {.context = into, .place = place_whole, .landed = landed_whole};
+    weft_net_early early = {.what = {5}, .from = data, .rows = 1, .row_bytes = BYTES};
+    weft_net_put behind = {.effect = WEFT_NET_STORE, .post_count = 1, .posts = {{nodes[1].slots + 768, 0}}};
+    long before = 0, faults;
+
+    weft_signal_store(&finished, 0);
+    mallopt(M_MMAP_THRESHOLD, BYTES / 2); /* and whoever asks for so much gets new pages */
+    memset(into, 0, BYTES);
+    for (int i = 1; i <= CALLS; i++) {
+        if (i == 3)
+            before = page_faults();
+        call.sequence = (uint64_t)i;
+        early.call = run.call = call;
+        memset(data, i, BYTES);
+        weft_net_send_early(nodes[1].net, 0, &early, NULL, &finished);
+        behind.posts[0].value = (uint64_t)i;
+        weft_net_send(nodes[1].net, 0, &behind, NULL);
+        CHECK(wait_for((weft_signal *)(nodes[0].slots + 768), (uint64_t)i));
+        CHECK(wait_for(&finished, (uint64_t)i));
+        weft_net_open_run(nodes[0].net, &run);
+        weft_net_close_run(nodes[0].net, &run);
+        CHECK(memcmp(into, data, BYTES) == 0);
+    }
+    faults = page_faults() - before;
+    CHECK(faults < CALLS * PAGES / 2 || strcmp(nodes[0].net->engine->name, "TCP") != 0);
+    free(data);
+    free(into);
+}
+
 /* A connection that has begun with BBR is paced for ever. */
 static void check_unpaced(void)
 {
@@ -600,6 +652,7 @@ static void check_engine(const char *name)
     check_lent(nodes);
     check_full(nodes);
     check_early(nodes);
+    check_memory_is_kept(nodes);
     check_goodbye(nodes);
     close_pair(nodes);
     check_stranger();
