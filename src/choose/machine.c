@@ -26,6 +26,8 @@ enum {
     SUM_LANES = 2,                   /* where each waits for the sums that it sends: more only mix them up */
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
     FETCH_LANES = 4,                 /* the same where each fetches large blocks, one behind the other */
+    BLOCK_LANES = 64,                /* of blocks, and */
+    BLOCK_CUTS = 16,                 /* messages of each, at most */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
     ROUNDS = 16,                     /* of tasks, at least, where two lanes become one: ends are ragged */
     BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
@@ -50,6 +52,31 @@ static int64_t cuts(int64_t extent, int64_t tile)
 }
 
 /*
+ * A gemm_rs in two levels on very many ranks has blocks for all of them, of few rows, each tile of which is a
+ * product, a store and a message by itself: tiles of so many bytes that a message is worth its start, and a
+ * BLOCK_CUTS-th of a block at least. How long it takes follows from the bytes that all lanes have in hand:
+ * twice as large tiles on half as many lanes are the same, as long as the lanes keep a link busy.
+ */
+static void coarsen_blocks(int world, int64_t regions, weft_problem *p)
+{
+    bool by_rows = p->layout == WEFT_LAYOUT_SCATTER_ROWS;
+    int64_t whole = by_rows ? p->n : p->m, block = weft_divide_up(by_rows ? p->m : p->n, world);
+    int64_t *along = by_rows ? &p->tuning.tile_n : &p->tuning.tile_m;
+    int64_t *across = by_rows ? &p->tuning.tile_m : &p->tuning.tile_n;
+    int64_t line_bytes = weft_max(1, weft_min(*across, block)) * (int64_t)weft_dtype_size(p->wire_dtype);
+    int64_t least = weft_max(weft_divide_up(GPU_COLLECTIVE_BYTES, line_bytes), whole / BLOCK_CUTS);
+
+    p->tuning.workers = (int)weft_min(p->tuning.workers, BLOCK_LANES);
+    *along = weft_round_up(least, *along);
+    while ((*along < whole || *across < block) && weft_sim_regions(p, world) > (double)regions) {
+        int fewest = (int)weft_min(p->tuning.workers, TWO_LEVEL_LANES);
+
+        p->tuning.workers = (int)weft_max(fewest, p->tuning.workers / 2);
+        *(*along < whole ? along : across) *= 2;
+    }
+}
+
+/*
  * Thousands of ranks with a task per tile would be a hundred million tasks, so tasks grow until there are few
  * enough. First, twice as large tasks on half as many lanes of twice as many units: where there are several
  * waves they stay the same, and so do many lanes that move bytes. Then larger tasks on the same lanes, while
@@ -60,21 +87,21 @@ static int64_t cuts(int64_t extent, int64_t tile)
 static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
 {
     int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : weft_divide_up(p->n, world);
-    bool many = p->schedule == WEFT_SCHEDULE_TWO_LEVEL && world > WEFT_SIM_LOWERED;
-    /* Blocks of many ranks, each with tasks of its own: a product, a store and a message. */
-    bool blocks = many && p->op == WEFT_OP_GEMM_RS, fetches = many && p->op == WEFT_OP_GEMM_AS;
+    bool many = p->schedule == WEFT_SCHEDULE_TWO_LEVEL && world > WEFT_SIM_LOWERED,
+         fetches = many && p->op == WEFT_OP_GEMM_AS;
     int least = fetches ? FETCH_LANES : 1;
 
-    if (blocks)
-        regions /= 2;
+    if (many && p->op == WEFT_OP_GEMM_RS) {
+        coarsen_blocks(world, regions, p);
+        return;
+    }
     while ((p->tuning.tile_n < cols || p->tuning.tile_m < p->m) &&
            weft_sim_regions(p, world) > (double)regions) {
-        int64_t tasks = blocks ? (int64_t)weft_sim_regions(p, world) / world
-                               : cuts(p->m, p->tuning.tile_m) * cuts(cols, p->tuning.tile_n);
+        int64_t tasks = cuts(p->m, p->tuning.tile_m) * cuts(cols, p->tuning.tile_n);
         bool many_lanes = p->tuning.workers >= 2 * FEW_LANES,
              few = tasks < (many_lanes ? (int64_t)ROUNDS : 2 * (int64_t)LANE_TASKS) * p->tuning.workers;
 
-        if (few && !blocks && !fetches && weft_sim_regions(p, world) < (double)regions * BEYOND)
+        if (few && !fetches && weft_sim_regions(p, world) < (double)regions * BEYOND)
             break;
         if ((many_lanes || few) && p->tuning.workers > least)
             p->tuning.workers = (int)weft_max(least, p->tuning.workers / 2);

@@ -152,7 +152,9 @@ double weft_sim_regions(const weft_problem *p, int world)
     double rows = cuts(p->m, p->tuning.tile_m),
            cols = cuts(sums ? p->n : weft_divide_up(p->n, world), p->tuning.tile_n);
 
-    if (p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_RS)
+    if (p->op == WEFT_OP_GEMM_RS && p->layout == WEFT_LAYOUT_SCATTER_COLS)
+        cols = fmax(cols, world);
+    else if (p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_RS)
         rows = fmax(rows, world); /* every shard has a piece of its own */
     if (p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_GEMM_AR)
         rows *= world; /* every tile goes to everyone, or is summed from everyone's */
