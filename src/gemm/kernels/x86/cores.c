@@ -18,7 +18,9 @@
 #define SERVER .caches = {.l1 = 48 << 10, .l2 = 2 << 20, .l3 = 32 << 20}
 #define CASCADE .caches = {.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 35 << 20}
 #define AVX2_F32 .kernel = &weft_kernel_avx2_f32_6x16, 144, 256, 4080
+/* With the same kernel a larger L2 pays for blocks of k half as long again: sums pass D less often. */
 #define AVX512_F32 .kernel = &weft_kernel_avx512_f32_12x32, 360, 512, 3072, 1024
+#define SERVER_F32 .kernel = &weft_kernel_avx512_f32_12x32, 360, 768, 4096, 1024
 #define WIDENED(isa, type, name)                                                                             \
     .narrow = WEFT_##type, .finish = weft_##isa##_finish_##name, .along = weft_##isa##_##name##_along,       \
     .across = weft_##isa##_##name##_across, .widen_a = {.along = weft_##isa##_widen_a_##name},               \
@@ -72,9 +74,9 @@ static const weft_core core_avx512_bf16 = {
     SERVER,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = {AVX512_F32},
-            [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
-            [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_F32] = {SERVER_F32},
+            [WEFT_COMPUTE_F16] = {SERVER_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_F16_FAST] = {SERVER_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
             [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_avx512_i8_12x32_dpbusd, 360, 2048, 3072, 768},
         },
@@ -87,8 +89,8 @@ static const weft_core core_avx512_fp16 = {
     SERVER,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = {AVX512_F32},
-            [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_F32] = {SERVER_F32},
+            [WEFT_COMPUTE_F16] = {SERVER_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_F16_FAST] = {.kernel = &weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
             [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
             [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_avx512_i8_12x32_dpbusd, 360, 2048, 3072, 768},
@@ -107,12 +109,12 @@ static const weft_core core_amx = {
     SERVER,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = {AVX512_F32},
-            [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_F32] = {SERVER_F32},
+            [WEFT_COMPUTE_F16] = {SERVER_F32, WIDENED(avx512, F16, f16)},
 #ifdef WEFT_HAVE_AVX512FP16
             [WEFT_COMPUTE_F16_FAST] = {.kernel = &weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
 #else
-            [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_F16_FAST] = {SERVER_F32, WIDENED(avx512, F16, f16)},
 #endif
             [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_amx_bf16_32x32, 256, 1536, 1024},
             [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_amx_i8_32x32, 256, 2048, 2048, 1024},
