@@ -179,6 +179,25 @@ for peer in none auto; do
     [ $named -ge $([ $peer = none ] && echo 2 || echo 1) ] || fail "--peer $peer: killed ranks are not named: $(cat "$scratch/err")"
 done
 
+# A report that is ended leaves neither what it measures nor pages.
+before=$(echo /tmp/weft-report*)
+"$weft" report --output "$scratch/report.html" >/dev/null 2>&1 &
+front=$!
+for try in $(seq 600); do
+    [ -n "$(ranks_of $front)" ] && break
+    sleep 0.05
+done
+started=$(descendants $front)
+[ -n "$started" ] || fail "weft report starts nothing"
+kill -9 $front
+wait $front 2>/dev/null && fail "a killed report ended with status 0"
+for try in $(seq 600); do
+    kill -0 $started 2>/dev/null || break
+    sleep 0.05
+done
+kill -0 $started 2>/dev/null && fail "a killed report leaves processes"
+[ "$(echo /tmp/weft-report*)" = "$before" ] || fail "a killed report leaves files"
+
 # An mpirun that cannot start ranks and, told to be quiet, does not say why (where there is a helper for it).
 mkdir "$scratch/bin"
 printf '#!/bin/sh\nexit 3\n' >"$scratch/bin/mpirun"

@@ -3,7 +3,8 @@
  * one.
  *
  * Each line of the selection is run as the command it is, with its table on standard output, so that what the
- * page shows can be run again by hand.
+ * page shows can be run again by hand. It ends with this command, however that ends, and its page has no name
+ * that could be left behind.
  */
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -11,8 +12,12 @@
 #include "report/page.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,7 +61,7 @@ static int run_line(const char *own, const char *line, const char *ranks, const 
 {
     char copy[256], *words[MOST_WORDS] = {(char *)own}, *rest = copy;
     int count = 1, status;
-    pid_t pid;
+    pid_t self = getpid(), pid;
 
     snprintf(copy, sizeof copy, "%s", line);
     for (char *word; (word = strsep(&rest, " ")) && count < MOST_WORDS - 3; count++)
@@ -73,7 +78,9 @@ static int run_line(const char *own, const char *line, const char *ranks, const 
     fflush(stdout);
     pid = fork();
     if (pid == 0) {
-        execv(own, words);
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() == self)
+            execv(own, words);
         _exit(127);
     }
     if (pid < 0 || waitpid(pid, &status, 0) != pid)
@@ -84,23 +91,23 @@ static int run_line(const char *own, const char *line, const char *ranks, const 
 static int run_selection(const char *ranks, const char *iterations, const char *output)
 {
     enum { LINES = sizeof selection / sizeof selection[0] };
-    char own[PATH_BYTES], folder[] = "/tmp/weft-report-XXXXXX", paths[LINES][64], *parts[LINES];
+    char own[PATH_BYTES], paths[LINES][64], *parts[LINES];
     int worst = 0, count = 0, status = 0;
 
-    if (!launch_own_path(own, sizeof own) || !mkdtemp(folder))
-        return options_error("report", "cannot prepare the selection: %s", strerror(errno));
     for (int i = 0; i < LINES && status < 2; i++) {
-        snprintf(paths[count], sizeof paths[count], "%s/%02d.html", folder, i);
+        int page = launch_own_path(own, sizeof own) ? memfd_create("weft-report", MFD_CLOEXEC) : -1;
+        struct stat about;
+
+        if (page < 0)
+            return options_error("report", "cannot prepare the selection: %s", strerror(errno));
         parts[count] = paths[count];
+        snprintf(parts[count], sizeof paths[count], "/proc/%d/fd/%d", (int)getpid(), page);
         status = run_line(own, selection[i], ranks, iterations, parts[count]);
         worst = status > worst ? status : worst;
-        count += access(parts[count], R_OK) == 0;
+        count += fstat(page, &about) == 0 && about.st_size > 0;
     }
     if (worst < 2)
         status = report_page_merge(output, parts, count, "report");
-    for (int i = 0; i < count; i++)
-        unlink(parts[i]);
-    rmdir(folder);
     return worst ? worst : status;
 }
 
