@@ -49,7 +49,13 @@ def view_of(x: Any, what: str = "array") -> View:
             dtype = _TORCH_DTYPES[x.dtype] = dtype_of(x.dtype)
         if x.is_neg():
             raise ArgumentError(f"{what} is a view that negates what is in memory; resolve_neg() gives what it says")
-        return View(x.data_ptr(), tuple(x.shape), x.stride(), dtype)
+        try:
+            pointer = x.data_ptr()
+        except RuntimeError as error:  # sparse ones
+            raise ArgumentError(f"{what} of the layout {x.layout} lies in no memory of its own; to_dense() does") from error
+        if not pointer and x.is_meta and x.numel():
+            raise ArgumentError(f"{what} is on the device 'meta', where tensors have no elements")
+        return View(pointer, tuple(x.shape), x.stride(), dtype)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
         dtype = _NUMPY_DTYPES.get(x.dtype)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes as C
 import re
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Dict, List, Tuple
 
 from .errors import ArgumentError
@@ -49,8 +50,12 @@ LIMITS: Dict[Any, Tuple[int, int]] = {
 
 
 def check_number(what: str, value: Any, least: int, most: int) -> None:
-    """ctypes would pass the remainder of an integer that is too large: root 2**32 would be root 0."""
-    if isinstance(value, int) and not least <= value <= most:
+    """ctypes would pass the remainder of an integer that is too large, numpy's too: root 2**32 would be root 0."""
+    try:
+        whole = index(value)
+    except TypeError:
+        raise ArgumentError(f"{what} is {value!r}; it must be an integer") from None
+    if not least <= whole <= most:
         raise ArgumentError(f"{what} is {value}; it can be from {least} to {most}")
 
 

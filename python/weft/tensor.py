@@ -7,6 +7,7 @@ every rank, in whatever order.
 from __future__ import annotations
 
 import ctypes as C
+from operator import index
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from . import _arrays, _dlpack
@@ -151,11 +152,22 @@ class Tensor:
         return f"<weft.Tensor {self.dtype}{list(self.shape)}{whose}, rank {self.group.rank} of {self.group.size}>"
 
 
+def _extents(shape: Any) -> Tuple[int, ...]:
+    try:
+        return (index(shape),)
+    except TypeError:
+        pass
+    try:
+        return tuple(index(extent) for extent in shape)
+    except TypeError:
+        raise ArgumentError(f"a shape is an integer or integers, not {shape!r}") from None
+
+
 def empty(shape: Shape, dtype: Any = "float32", group: Optional[Group] = None) -> Tensor:
     """Collective: an array in symmetric memory, with the same shape and type on every rank (of the world, unless
     a group is given), zeroed."""
     group = group or init()
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    extents = _extents(shape)
     if any(extent < 0 for extent in extents):
         raise ArgumentError(f"the shape {extents} has a negative extent")
     kind = dtype_of(dtype)

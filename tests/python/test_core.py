@@ -300,6 +300,11 @@ class Collectives(unittest.TestCase):
             shared = weft.empty(4, "float32", group)
             for call, sentence in (
                 (lambda: group.broadcast(np.zeros(3, "f4"), root=four), "weft_broadcast: root is 4294967296; it can be from"),
+                (lambda: group.broadcast(np.zeros(3, "f4"), root=np.int64(four)), "weft_broadcast: root is 4294967296; it can be"),
+                (lambda: group.broadcast(np.zeros(3, "f4"), root=0.0), "weft_broadcast: root is 0.0; it must be an integer"),
+                (lambda: group.split(None), "colour is None; it must be an integer"),
+                (lambda: weft.empty((2.5,), "float32", group), r"a shape is an integer or integers, not \(2.5,\)"),
+                (lambda: weft.empty("ab", "float32", group), "a shape is an integer or integers, not 'ab'"),
                 (lambda: group.split(four), "colour is 4294967296"),
                 (lambda: group.split(0, -four), "key is -4294967296"),
                 (lambda: shared.peer(four), "rank 4294967296 is not in a group of 1"),

@@ -25,6 +25,13 @@ def whole(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> tor
 
 
 class Ops(unittest.TestCase):
+    def test_tensors_without_memory(self) -> None:
+        with weft.threads(1)[0] as group:
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "a is on the device 'meta'"):
+                weft.gemm(torch.ones(3, 3, device="meta"), torch.ones(3, 3))
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "send of the layout torch.sparse_coo lies in no memory"):
+                group.all_reduce(torch.eye(3).to_sparse())
+
     def test_opcheck(self) -> None:
         with weft.threads(1)[0] as group:
             name = weft.torch.name_of(group)
