@@ -3,10 +3,10 @@
  * every node, from node to node as a pipeline or, where there are fewer chunks than nodes, down a tree; the
  * others of a node fetch it from that rank.
  */
-#include "plan/two_level_exchange.h"
+#include "plan/two_level_across.h"
 
 typedef struct strands {
-    weft_exchange *x;
+    weft_across *x;
     weft_two_level t;
     int root, mine; /* the root's node, this rank's */
     int count;      /* of strands: the ranks of the smallest node */
@@ -116,7 +116,7 @@ static void hold(strands *s, int strand, int64_t chunk)
         from = holder(s, parent_node(s, s->mine), strand);
         after = (weft_wait){WEFT_SIGNAL_LANDED(b->world, from), (uint32_t)weft_two_level_relay(t, from)};
         if (s->staged && weft_two_level_has_others(t))
-            weft_exchange_copy_when(t, lane, weft_row(s->x->c.recv, t->me, 0, cols), here, after);
+            weft_across_copy_when(t, lane, weft_row(s->x->c.recv, t->me, 0, cols), here, after);
     } else if (t->me == root) {
         here = weft_row(s->x->c.send, root, 0, cols);
     } else {
@@ -147,8 +147,8 @@ static void fetch_strand(strands *s, int strand, int64_t chunk)
         weft_builder_expect(s->x->b, when.signal, (chunks + t->lanes - 1 - lane) / t->lanes);
         when.count = sent ? 0 : (uint32_t)(chunk / t->lanes + 1);
     }
-    weft_exchange_copy_when(t, sent ? weft_two_level_lane(t) : lane, weft_row(s->x->c.recv, t->me, 0, cols),
-                            sent ? weft_row(s->x->c.send, root, 0, cols) : held(s, from, cols), when);
+    weft_across_copy_when(t, sent ? weft_two_level_lane(t) : lane, weft_row(s->x->c.recv, t->me, 0, cols),
+                          sent ? weft_row(s->x->c.send, root, 0, cols) : held(s, from, cols), when);
 }
 
 /* A chunk of every strand, the own first; staged, on the root's node those of all in one order, in which the
@@ -185,12 +185,12 @@ static void pass_chunk(strands *s, int64_t chunk)
     }
 }
 
-void weft_exchange_broadcast(weft_exchange *x)
+void weft_across_broadcast(weft_across *x)
 {
     strands s = {.x = x, .count = x->b->world, .staged = x->b->problem->tuning.staged};
     int root = x->b->problem->root;
 
-    weft_exchange_copy(x, 1);
+    weft_across_copy(x, 1);
     s.t = weft_two_level_begin(x->b, (weft_two_level_map){0});
     if (x->b->failed) {
         weft_two_level_end(&s.t);

@@ -6,9 +6,9 @@
  *
  * Staged, an all_to_all by `push` is made here too: rows for ranks elsewhere go straight to them.
  */
-#include "plan/two_level_exchange.h"
+#include "plan/two_level_across.h"
 
-static weft_span unit_cols(const weft_exchange *x, int owner, int64_t unit)
+static weft_span unit_cols(const weft_across *x, int owner, int64_t unit)
 {
     int64_t count = x->b->problem->count;
     weft_span whole =
@@ -19,7 +19,7 @@ static weft_span unit_cols(const weft_exchange *x, int owner, int64_t unit)
 
 static int64_t units(void *context, int owner)
 {
-    const weft_exchange *x = context;
+    const weft_across *x = context;
     int64_t count = x->b->problem->count;
 
     return weft_cut_count(x->b->problem->op == WEFT_OP_ALL_REDUCE ? weft_part(count, x->b->world, owner).count
@@ -29,7 +29,7 @@ static int64_t units(void *context, int owner)
 
 static weft_region part(void *context, int rank, int owner, int64_t unit)
 {
-    const weft_exchange *x = context;
+    const weft_across *x = context;
 
     return weft_row(x->c.send, rank, x->b->problem->op == WEFT_OP_ALL_REDUCE ? 0 : owner,
                     unit_cols(x, owner, unit));
@@ -37,21 +37,21 @@ static weft_region part(void *context, int rank, int owner, int64_t unit)
 
 static weft_region kept(void *context, int rank, int slot, int64_t unit)
 {
-    const weft_exchange *x = context;
+    const weft_across *x = context;
 
-    return weft_exchange_at(x, x->kept, rank, slot, unit);
+    return weft_across_at(x, x->kept, rank, slot, unit);
 }
 
 static weft_region inbox(void *context, int owner, int node, int64_t unit)
 {
-    const weft_exchange *x = context;
+    const weft_across *x = context;
 
-    return weft_exchange_at(x, x->inbox, owner, node, unit);
+    return weft_across_at(x, x->inbox, owner, node, unit);
 }
 
 static weft_region origin(void *context, int owner, int64_t unit)
 {
-    const weft_exchange *x = context;
+    const weft_across *x = context;
     bool sent = x->b->problem->op == WEFT_OP_ALL_GATHER;
 
     return weft_row(sent ? x->c.send : x->c.recv, owner, 0, unit_cols(x, owner, unit));
@@ -59,7 +59,7 @@ static weft_region origin(void *context, int owner, int64_t unit)
 
 static weft_region result(void *context, int rank, int owner, int64_t unit)
 {
-    const weft_exchange *x = context;
+    const weft_across *x = context;
 
     return weft_row(x->c.recv, rank, x->b->problem->op == WEFT_OP_ALL_REDUCE ? 0 : owner,
                     unit_cols(x, owner, unit));
@@ -67,13 +67,13 @@ static weft_region result(void *context, int rank, int owner, int64_t unit)
 
 static weft_region shared(void *context, int rank, int owner, int64_t unit)
 {
-    const weft_exchange *x = context;
+    const weft_across *x = context;
 
     return weft_row(x->copy, rank, x->b->problem->op == WEFT_OP_ALL_REDUCE ? 0 : owner,
                     unit_cols(x, owner, unit));
 }
 
-static void sum_and_spread(weft_exchange *x)
+static void sum_and_spread(weft_across *x)
 {
     weft_op op = x->b->problem->op;
     weft_two_level_map map = {.units = units,
@@ -89,10 +89,10 @@ static void sum_and_spread(weft_exchange *x)
     weft_two_level t;
 
     if (op != WEFT_OP_ALL_GATHER && x->nodes > 1) {
-        x->kept = weft_exchange_scratch(x, "nodesums", x->slots, longest);
-        x->inbox = weft_exchange_scratch(x, "inbox", x->nodes, longest);
+        x->kept = weft_across_scratch(x, "nodesums", x->slots, longest);
+        x->inbox = weft_across_scratch(x, "inbox", x->nodes, longest);
     }
-    weft_exchange_copy(x, op == WEFT_OP_ALL_REDUCE ? 1 : x->b->world);
+    weft_across_copy(x, op == WEFT_OP_ALL_REDUCE ? 1 : x->b->world);
     t = weft_two_level_begin(x->b, map);
     if (op != WEFT_OP_ALL_GATHER)
         weft_two_level_sum(&t);
@@ -123,7 +123,7 @@ static int run_count(const weft_two_level *t, int node)
     return runs;
 }
 
-static void send_rows(const weft_exchange *x, weft_two_level *t, int node, int most, weft_span cols)
+static void send_rows(const weft_across *x, weft_two_level *t, int node, int most, weft_span cols)
 {
     int keeper = weft_two_level_keeper(t, node, t->me), slot = weft_two_level_slot(t, node, t->me);
 
@@ -137,7 +137,7 @@ static void send_rows(const weft_exchange *x, weft_two_level *t, int node, int m
 }
 
 /* Rows that go straight to the ranks of a node, beginning with those that its others begin with last. */
-static void send_straight(const weft_exchange *x, weft_two_level *t, int node, weft_span cols)
+static void send_straight(const weft_across *x, weft_two_level *t, int node, weft_span cols)
 {
     int size = weft_two_level_size(t, node);
 
@@ -149,7 +149,7 @@ static void send_straight(const weft_exchange *x, weft_two_level *t, int node, w
     }
 }
 
-static void fetch_rows(const weft_exchange *x, weft_two_level *t, int owner, int most, weft_span cols)
+static void fetch_rows(const weft_across *x, weft_two_level *t, int owner, int most, weft_span cols)
 {
     int mine = weft_two_level_node(t, t->me), keeper = weft_two_level_keeper(t, mine, owner);
     weft_wait when = {WEFT_SIGNAL_LANDED(x->b->world, owner), 0};
@@ -160,15 +160,15 @@ static void fetch_rows(const weft_exchange *x, weft_two_level *t, int owner, int
         else
             when = weft_two_level_told(t, keeper);
     }
-    weft_exchange_copy_when(t, weft_two_level_lane(t), weft_row(x->c.recv, t->me, owner, cols),
-                            weft_row(x->inbox, keeper,
-                                     (int64_t)weft_two_level_slot(t, mine, owner) * most + t->local[t->me],
-                                     cols),
-                            when);
+    weft_across_copy_when(t, weft_two_level_lane(t), weft_row(x->c.recv, t->me, owner, cols),
+                          weft_row(x->inbox, keeper,
+                                   (int64_t)weft_two_level_slot(t, mine, owner) * most + t->local[t->me],
+                                   cols),
+                          when);
 }
 
 /* A chunk of what the ranks of this node send each other; staged, each copies it for the others first. */
-static void exchange_near(const weft_exchange *x, weft_two_level *t, int64_t chunk)
+static void exchange_near(const weft_across *x, weft_two_level *t, int64_t chunk)
 {
     weft_span cols = weft_cut(weft_whole(x->b->problem->count), x->c.tile, chunk);
     int mine = weft_two_level_node(t, t->me), size = weft_two_level_size(t, mine);
@@ -195,7 +195,7 @@ static void exchange_near(const weft_exchange *x, weft_two_level *t, int64_t chu
 }
 
 /* What the ranks of a node send to this one. */
-static void fetch_node(const weft_exchange *x, weft_two_level *t, int node, int most, int64_t chunks)
+static void fetch_node(const weft_across *x, weft_two_level *t, int node, int most, int64_t chunks)
 {
     for (int i = 0; i < weft_two_level_size(t, node); i++) {
         int from = t->members[t->first[node] + i];
@@ -209,19 +209,19 @@ static void fetch_node(const weft_exchange *x, weft_two_level *t, int node, int 
     }
 }
 
-static void all_to_all(weft_exchange *x)
+static void all_to_all(weft_across *x)
 {
     int64_t count = x->b->problem->count, chunks = weft_cut_count(count, x->c.tile);
     bool straight = x->b->problem->schedule == WEFT_SCHEDULE_PUSH;
     int most = 0; /* ranks of a node, whose rows their keeper has */
     weft_two_level t;
 
-    weft_exchange_copy(x, x->b->world);
+    weft_across_copy(x, x->b->world);
     t = weft_two_level_begin(x->b, (weft_two_level_map){0});
     for (int node = 0; node < x->nodes && !straight && !x->b->failed; node++)
         most = weft_two_level_size(&t, node) > most ? weft_two_level_size(&t, node) : most;
     if (x->nodes > 1 && !straight)
-        x->inbox = weft_exchange_scratch(x, "inbox", (int64_t)x->slots * most, count);
+        x->inbox = weft_across_scratch(x, "inbox", (int64_t)x->slots * most, count);
     for (int step = 1; step < x->nodes && !x->b->failed; step++) {
         int node = weft_two_level_receiver(&t, step);
 
@@ -243,15 +243,15 @@ static void all_to_all(weft_exchange *x)
 
 void weft_generate_two_level(weft_builder *b)
 {
-    weft_exchange x = {.b = b, .slots = weft_two_level_slots(b), .nodes = weft_two_level_nodes(b)};
+    weft_across x = {.b = b, .slots = weft_two_level_slots(b), .nodes = weft_two_level_nodes(b)};
 
     x.c = weft_collective_begin(b);
     if (b->problem->op == WEFT_OP_ALL_TO_ALL)
         all_to_all(&x);
     else if (b->problem->op == WEFT_OP_BROADCAST)
-        weft_exchange_broadcast(&x);
+        weft_across_broadcast(&x);
     else if (weft_two_level_takes_one_trip(b->problem, b->domain, b->world))
-        weft_exchange_one_trip(&x);
+        weft_across_one_trip(&x);
     else
         sum_and_spread(&x);
 }

@@ -4,7 +4,7 @@
  * adds up all of them, in the order of the nodes. By `multimem`, which goes so over two nodes, it stores that
  * to all of its node, where others fetch it: adding up and spreading are for a switch that can.
  */
-#include "plan/two_level_exchange.h"
+#include "plan/two_level_across.h"
 
 #include "core/dtype.h"
 
@@ -36,7 +36,7 @@ bool weft_two_level_takes_multimem(const weft_problem *p, const int32_t *domain,
 }
 
 typedef struct trip {
-    weft_exchange *x;
+    weft_across *x;
     weft_two_level t;
     int mine, size; /* this rank's node; ranks of every node */
     bool staged;    /* and there are others on this node */
@@ -67,7 +67,7 @@ static int node_rank(const trip *r, int node, int number)
 /* This node's sum of a unit, which is the rank's own part where it is alone there. */
 static weft_region node_sum(const trip *r, int64_t unit, weft_span cols)
 {
-    weft_region kept = weft_exchange_at(r->x, r->x->kept, r->t.me, 0, unit);
+    weft_region kept = weft_across_at(r->x, r->x->kept, r->t.me, 0, unit);
 
     if (r->size == 1)
         return weft_row(r->x->c.send, r->t.me, 0, cols);
@@ -113,7 +113,7 @@ static void send_sum(trip *r, int64_t unit)
     }
     for (int step = 1; step < r->t.nodes; step++) {
         int there = node_rank(r, weft_two_level_receiver(&r->t, step), number);
-        weft_region to = weft_exchange_at(r->x, r->x->inbox, there, r->mine, unit);
+        weft_region to = weft_across_at(r->x, r->x->inbox, there, r->mine, unit);
 
         to.cols = cols.count;
         weft_two_level_send(&r->t, to, sum, after);
@@ -133,7 +133,7 @@ static void add_sums(trip *r, int64_t unit)
         weft_builder_to(b, weft_row(r->x->copy, r->t.me, 0, cols));
     for (int node = 0; node < r->t.nodes; node++) {
         weft_region from = node == r->mine ? node_sum(r, unit, cols)
-                                           : weft_exchange_at(r->x, r->x->inbox, r->t.me, node, unit);
+                                           : weft_across_at(r->x, r->x->inbox, r->t.me, node, unit);
 
         from.cols = cols.count;
         weft_builder_from(b, from);
@@ -159,7 +159,7 @@ static void fetch_slice(trip *r, int number)
         int lane = (int)(unit % r->t.lanes);
         weft_span cols = slice_unit(r, number, unit);
 
-        weft_exchange_copy_when(
+        weft_across_copy_when(
             &r->t, lane, weft_row(r->x->c.recv, r->t.me, 0, cols),
             weft_row(r->staged ? r->x->copy : r->x->c.recv, from, 0, cols),
             (weft_wait){weft_two_level_summed(&r->t, from, lane), (uint32_t)(unit / r->t.lanes + 1)});
@@ -169,7 +169,7 @@ static void fetch_slice(trip *r, int number)
 /* What is stored fills the links' other direction, so a lane stores a unit while later ones travel. */
 enum { ROUNDS_BEHIND = 1 };
 
-void weft_exchange_one_trip(weft_exchange *x)
+void weft_across_one_trip(weft_across *x)
 {
     trip r = {.x = x,
               .size = x->b->world / x->nodes,
@@ -179,11 +179,11 @@ void weft_exchange_one_trip(weft_exchange *x)
     int number;
 
     if (r.size > 1)
-        x->kept = weft_exchange_scratch(x, "nodesums", 1, longest);
+        x->kept = weft_across_scratch(x, "nodesums", 1, longest);
     r.staged = r.staged && r.size > 1;
     if (r.staged)
-        weft_exchange_copy(x, 1);
-    x->inbox = weft_exchange_scratch(x, "inbox", x->nodes, longest);
+        weft_across_copy(x, 1);
+    x->inbox = weft_across_scratch(x, "inbox", x->nodes, longest);
     r.t = weft_two_level_begin(x->b, (weft_two_level_map){0});
     if (!x->b->failed) {
         r.mine = weft_two_level_node(&r.t, r.t.me);

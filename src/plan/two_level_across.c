@@ -1,12 +1,12 @@
 /* Scratch memory of collectives over nodes, and a copy that waits. */
-#include "plan/two_level_exchange.h"
+#include "plan/two_level_across.h"
 
-weft_region weft_exchange_at(const weft_exchange *x, uint32_t operand, int rank, int row, int64_t unit)
+weft_region weft_across_at(const weft_across *x, uint32_t operand, int rank, int row, int64_t unit)
 {
     return (weft_region){operand, rank, 0, row, 1, x->c.tile > 0 ? unit * x->c.tile : 0, 0};
 }
 
-uint32_t weft_exchange_scratch(weft_exchange *x, const char *name, int64_t rows, int64_t cols)
+uint32_t weft_across_scratch(weft_across *x, const char *name, int64_t rows, int64_t cols)
 {
     weft_operand operand = {
         .place = WEFT_PLACE_STAGING, .dtype = x->b->problem->dtype, .rows = rows, .cols = cols, .batch = 1};
@@ -16,13 +16,13 @@ uint32_t weft_exchange_scratch(weft_exchange *x, const char *name, int64_t rows,
     return weft_builder_operand(x->b, operand);
 }
 
-void weft_exchange_copy(weft_exchange *x, int64_t rows)
+void weft_across_copy(weft_across *x, int64_t rows)
 {
     if (x->b->problem->tuning.staged)
-        x->copy = weft_exchange_scratch(x, "copy", rows, x->b->problem->count);
+        x->copy = weft_across_scratch(x, "copy", rows, x->b->problem->count);
 }
 
-void weft_exchange_copy_when(weft_two_level *t, int lane, weft_region to, weft_region from, weft_wait when)
+void weft_across_copy_when(weft_two_level *t, int lane, weft_region to, weft_region from, weft_wait when)
 {
     weft_builder_task(t->builder, lane, WEFT_TASK_COPY, 0);
     weft_builder_to(t->builder, to);
