@@ -4,7 +4,9 @@
  * outside it on others, in one call or by a plan of any schedule. Buffers that are not symmetric lie between
  * guard pages; what is only read stays as it was.
  *
- * usage: test_fuzz_collective [seed]   runs that one call, over 1 to 5 ranks
+ * usage: test_fuzz_collective [seed]        runs that one call, over 1 to 5 ranks
+ *        test_fuzz_collective SEED COUNT    as a rank of a job (weft run -n 8 --nodes 3+5 …), from that seed
+ * on
  */
 #include "core/dtype.h"
 #include "support/check.h"
@@ -14,7 +16,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
-enum { WORLDS = 5, SYMMETRIC_BYTES = 4 << 20 };
+enum { WORLDS = 5, MOST = 15, SYMMETRIC_BYTES = 8 << 20 };
 
 typedef enum kind {
     ALL_REDUCE,
@@ -107,7 +109,7 @@ static double element(const job *j, int rank, int64_t index)
     if (!reduces(j->kind))
         return (double)(bits % 100);
     if (j->reduction == WEFT_PRODUCT)
-        return bits % 3 == 0 && is_signed ? -1 : (double)(1 + bits % 2);
+        return bits % 3 == 0 && is_signed ? -1 : (double)(1 + (rank < WORLDS && bits % 2)); /* fits a byte */
     return ((double)(bits % 17) - (is_signed ? 8 : 0)) * (j->reduction == WEFT_AVERAGE ? j->world : 1);
 }
 
@@ -314,7 +316,7 @@ static weft_status exchange(weft_group *group, const job *j, const buffers *b)
 static weft_status call(weft_group *group, const job *j, const buffers *b)
 {
     int rank = weft_rank(group);
-    int64_t sent[WORLDS], got[WORLDS];
+    int64_t sent[MOST], got[MOST];
 
     for (int other = 0; other < j->world; other++) {
         bool gathers = j->kind == ALL_GATHER_V;
@@ -390,10 +392,37 @@ static void run(weft_group *group, void *argument)
     CHECK_INT(weft_free(group, symmetric), WEFT_OK);
 }
 
+/* In the group of the job, and in parts of it that differ each time. */
+static void run_in_job(turn all)
+{
+    enum { EACH = 20 };
+    weft_group *group = NULL, *part = NULL;
+
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    for (long done = 0; group && done < all.count && !check_failures; done += 2 * EACH) {
+        turn next = {all.first + (uint64_t)done, EACH};
+        uint64_t s = next.first * 131 + (uint64_t)weft_rank(group);
+        int colour = (int)pick(&s, 3);
+
+        run(group, &next);
+        CHECK_INT(weft_group_split(group, colour, (int)pick(&s, 100), &part), WEFT_OK);
+        next.first += EACH;
+        if (part)
+            run(part, &next);
+        weft_group_free(part);
+        part = NULL;
+    }
+    CHECK_INT(weft_finalize(group), WEFT_OK);
+}
+
 int main(int argc, char **argv)
 {
     const long rounds = check_repeat(15, 1000), each = 40;
 
+    if (argc > 2) {
+        run_in_job((turn){strtoull(argv[1], NULL, 10), strtol(argv[2], NULL, 10)});
+        return check_report("test_fuzz_collective");
+    }
     if (argc > 1) {
         turn one = {strtoull(argv[1], NULL, 10), 1};
 
