@@ -5,8 +5,7 @@
  * guard pages; what is only read stays as it was.
  *
  * usage: test_fuzz_collective [seed]        runs that one call, over 1 to 5 ranks
- *        test_fuzz_collective SEED COUNT    as a rank of a job (weft run -n 8 --nodes 3+5 …), from that seed
- * on
+ *        test_fuzz_collective SEED COUNT    so many, as a rank of a job (weft run -n 8 --nodes 3+5 …)
  */
 #include "core/dtype.h"
 #include "support/check.h"
@@ -399,6 +398,7 @@ static void run_in_job(turn all)
     weft_group *group = NULL, *part = NULL;
 
     CHECK_INT(weft_init(&group), WEFT_OK);
+    CHECK(!group || weft_size(group) <= MOST);
     for (long done = 0; group && done < all.count && !check_failures; done += 2 * EACH) {
         turn next = {all.first + (uint64_t)done, EACH};
         uint64_t s = next.first * 131 + (uint64_t)weft_rank(group);
