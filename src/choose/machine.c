@@ -59,11 +59,12 @@ static int64_t cuts(int64_t extent, int64_t tile)
  */
 static void coarsen_blocks(int world, int64_t regions, weft_problem *p)
 {
-    bool by_rows = p->layout == WEFT_LAYOUT_SCATTER_ROWS;
+    bool by_rows = p->layout != WEFT_LAYOUT_SCATTER_COLS;
     int64_t whole = by_rows ? p->n : p->m, block = weft_divide_up(by_rows ? p->m : p->n, world);
     int64_t *along = by_rows ? &p->tuning.tile_n : &p->tuning.tile_m;
     int64_t *across = by_rows ? &p->tuning.tile_m : &p->tuning.tile_n;
-    int64_t line_bytes = weft_max(1, weft_min(*across, block)) * (int64_t)weft_dtype_size(p->wire_dtype);
+    int64_t line_bytes =
+        weft_max(1, weft_min(*across, block)) * (int64_t)weft_dtype_size(WEFT_F32); /* of sums */
     int64_t least = weft_max(weft_divide_up(GPU_COLLECTIVE_BYTES, line_bytes), whole / BLOCK_CUTS);
 
     p->tuning.workers = (int)weft_min(p->tuning.workers, BLOCK_LANES);

@@ -391,23 +391,26 @@ static void merge_posts(weft_builder *builder, extra_post *extra, uint32_t extra
 }
 
 /*
- * The lane that waits for the other lanes' last touches: of those like lane 0 that touch somebody, the one
- * with the fewest tasks behind its last touch, which DONE would wait for. `last` is last_touch of each lane.
+ * The lane that waits for the other lanes' last touches: of those like lane 0 that touch somebody, or of all
+ * of these where none does, the one with the fewest tasks behind its last touch, which DONE would wait for,
+ * and of these before all the fewest that wait themselves. `last` is last_touch of each lane.
  */
 static uint32_t joining_lane(weft_builder *builder, const uint32_t *last)
 {
     const weft_plan_part *part = &builder->part;
-    uint32_t *behind = calloc(part->lane_count, sizeof(*behind)), best = 0;
+    uint64_t *behind = calloc(part->lane_count, sizeof(*behind));
+    uint32_t best = 0;
 
     if (!behind) {
         builder->failed = true;
         return 0;
     }
     for (uint32_t i = 0; i < part->task_count; i++)
-        behind[part->tasks[i].lane] += i >= last[part->tasks[i].lane];
+        if (i >= last[part->tasks[i].lane])
+            behind[part->tasks[i].lane] += part->tasks[i].wait_count ? part->task_count : 1;
     for (uint32_t lane = 1; lane < part->lane_count; lane++)
-        if (last[lane] && part->lanes[lane].kind == part->lanes[0].kind &&
-            (!last[best] || behind[lane] < behind[best]))
+        if (part->lanes[lane].kind == part->lanes[0].kind && !last[lane] <= !last[best] &&
+            (!last[lane] < !last[best] || behind[lane] < behind[best]))
             best = lane;
     free(behind);
     return best;

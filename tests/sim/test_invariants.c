@@ -71,6 +71,8 @@ static double time_of(const weft_machine *machine, int world, weft_problem probl
     problem.schedule = schedule;
     if (!weft_sim_can_run(machine, &problem, world, &error))
         return -1;
+    if (weft_problem_resolve(&problem, world, &problem, &error) != WEFT_OK) /* tiles follow the wire's type */
+        return -1;
     weft_choose_tiles_within(machine, world, regions, &problem);
     if (weft_problem_resolve(&problem, world, &problem, &error) != WEFT_OK)
         return -1;
@@ -311,7 +313,7 @@ static void check_growth(const weft_machine *machine, int world, const weft_prob
 
 /* What once took longer than twice as much: DONE behind a sum, a join of lanes that nobody waits for, tiles
  * that were even but so small that starting them took longest, one tile where a shard each would have had
- * several, and slices of k whose sums took longer than they saved. */
+ * several, slices of k whose sums took longer than they saved, and joins behind tasks that wait. */
 static void check_growth_of_few(void)
 {
     weft_problem rows = {.size = sizeof(rows), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 2, .n = 5765};
@@ -364,6 +366,13 @@ static void check_growth_of_few(void)
     slices.m = 335, slices.n = 98, slices.k = 5268;
     CHECK_INT(weft_machine_find("h800x8", &machine, &error), WEFT_OK);
     check_growth(&machine, 7, &slices);
+    slices.dtype = WEFT_FP8_E5M2;
+    slices.m = 7, slices.n = 4360, slices.k = 92;
+    CHECK_INT(weft_machine_find("h200_link", &machine, &error), WEFT_OK);
+    check_growth(&machine, 8, &slices);
+    alone.m = 3677, alone.n = 2562, alone.k = 3;
+    CHECK_INT(weft_machine_find("a100x8", &machine, &error), WEFT_OK);
+    check_growth(&machine, 6, &alone);
 }
 
 static double library_us(const weft_machine *machine, int world, const weft_problem *p)
