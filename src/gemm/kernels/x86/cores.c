@@ -17,7 +17,7 @@
 
 #define SERVER .caches = {.l1 = 48 << 10, .l2 = 2 << 20, .l3 = 32 << 20}
 #define CASCADE .caches = {.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 35 << 20}
-#define AVX2_F32 .kernel = &weft_kernel_avx2_f32_6x16, 144, 256, 4080
+#define AVX2_F32 .kernel = &weft_kernel_avx2_f32_6x16, 144, 320, 3264
 /* With the same kernel a larger L2 pays for blocks of k half as long again: sums pass D less often. */
 #define AVX512_F32 .kernel = &weft_kernel_avx512_f32_12x32, 360, 512, 3072, 1024
 #define SERVER_F32 .kernel = &weft_kernel_avx512_f32_12x32, 360, 768, 4096, 1024

@@ -34,7 +34,7 @@ INLINE void products(int rows, int64_t k, const void *panel_a, const void *panel
     int64_t p = 0;
 
     for (; p + UNROLLED <= k; p += UNROLLED) {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
         for (int u = 0; u < UNROLLED; u++) {
             for (int at = 0; b_ahead && at < NR * 4; at += CACHE_LINE)
                 _mm_prefetch((const char *)(b + u * NR) + b_ahead + at, _MM_HINT_T0);
