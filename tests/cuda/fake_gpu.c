@@ -387,9 +387,10 @@ bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, wef
     return enqueue(&launch);
 }
 
-void fake_gpu_repitch(const weft_cuda_repitch *copy)
+static void repitch(void *argument)
 {
-    gpu.counts.repitched++;
+    weft_cuda_repitch *copy = argument;
+
     for (int64_t i = 0; i < copy->batch * copy->lines; i++) {
         uint16_t *to = (uint16_t *)copy->to + i * copy->to_ld;
         memset(to, 0, (size_t)copy->to_ld * 2);
@@ -398,6 +399,20 @@ void fake_gpu_repitch(const weft_cuda_repitch *copy)
                    i % copy->lines * copy->from_ld,
                (size_t)copy->length * 2);
     }
+    free(copy);
+}
+
+bool fake_gpu_repitch(const weft_cuda_repitch *copy, CUstream stream)
+{
+    weft_cuda_repitch *own = malloc(sizeof(*own));
+
+    pthread_mutex_lock(&gpu.lock);
+    gpu.counts.repitched++;
+    pthread_mutex_unlock(&gpu.lock);
+    if (!own)
+        return false;
+    *own = *copy;
+    return fake_gpu_call(repitch, own, stream);
 }
 
 bool fake_gpu_moe_link(const weft_cuda_moe_link *link, CUstream stream)

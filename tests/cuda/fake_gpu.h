@@ -94,7 +94,7 @@ void fake_gpu_seed(uint64_t seed);
 bool fake_gpu_exchange(const weft_cuda_exchange *exchange, CUstream stream);
 bool fake_gpu_splitk(const weft_cuda_splitk *args, const weft_cuda_exchange *exchange, int tile, int form,
                      bool sent, uint32_t ctas, uint32_t cluster, bool early, CUstream stream);
-void fake_gpu_repitch(const weft_cuda_repitch *copy); /* at once: no run changes what it reads */
+bool fake_gpu_repitch(const weft_cuda_repitch *copy, CUstream stream);
 bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream);
 bool fake_gpu_sums(const weft_cuda_args *args, uint32_t lanes, CUstream stream);
 bool fake_gpu_gate(const weft_cuda_args *args, uint64_t *runs, CUstream stream);

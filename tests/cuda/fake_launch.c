@@ -297,10 +297,8 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
     if (function == function_of(SUMS_KERNEL))
         return fake_gpu_sums(args, config->gridDimX, config->hStream) ? CUDA_SUCCESS
                                                                       : CUDA_ERROR_OUT_OF_MEMORY;
-    if (function == function_of(REPITCH_KERNEL)) {
-        fake_gpu_repitch(parameters[0]);
-        return CUDA_SUCCESS;
-    }
+    if (function == function_of(REPITCH_KERNEL))
+        return fake_gpu_repitch(parameters[0], config->hStream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if (function == function_of(ADD_KERNEL))
         return fake_add(parameters[0], config->hStream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if (function == function_of(EPILOGUE_KERNEL))

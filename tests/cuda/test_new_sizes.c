@@ -42,6 +42,15 @@ static void test_many(void)
     procs_run(2, run_process, &processes);
 }
 
+/* Rows that are no whole number of 16 bytes: what is staged of them is copied once more, behind that. */
+static void test_ragged(void)
+{
+    sizes_run run = {.sizes = 24, .at_once = 6, .quiet = 24, .step = 1, .side = 17, .apart = true};
+
+    fake_gpu_install(2, 16, true);
+    ranks_run(2, sizes_rank, &run);
+}
+
 /* Ranks that ask for different sizes are told when they wait. */
 static void differ_rank(weft_group *group, void *argument)
 {
@@ -89,6 +98,7 @@ int main(void)
 {
     test_late();
     test_many();
+    test_ragged();
     fake_gpu_install(2, 16, true);
     ranks_run(2, differ_rank, NULL);
     fake_gpu_install(1, 16, true);
