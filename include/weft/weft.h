@@ -376,9 +376,9 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 /* ---- tensor-parallel products in one call --------------------------------------------------------- */
 
 /* Collective. Plans are kept by problem in the group, so that a known one costs no more than a run: the 64
- * used last, within 64 MiB (on GPUs 512), and as many again of those that a rank planned by itself; ranks
- * plan a new m, as a rule, without an exchange of their hosts (docs/contract.md has the exceptions). The
- * function has its own op, whatever the problem's is. What rank r holds and gets:
+ * used last, within 64 MiB (on GPUs 512), and on CPUs as many again of those that a rank planned by itself;
+ * ranks plan a new m, as a rule, without an exchange of their hosts (docs/contract.md has the exceptions).
+ * The function has its own op, whatever the problem's is. What rank r holds and gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
  *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
  *   r; rows part r. B is plain in both.

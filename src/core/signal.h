@@ -112,9 +112,11 @@ static inline void weft_fetch_to_write(const void *line)
 static inline void weft_fetch_all_to_write(const void *from, int64_t bytes)
 {
     enum { CACHE_LINE_BYTES = 64 };
+    const char *end = (const char *)from + bytes;
 
-    for (int64_t at = 0; at < bytes; at += CACHE_LINE_BYTES)
-        weft_fetch_to_write((const char *)from + at);
+    for (const char *at = (const char *)from - (uintptr_t)from % CACHE_LINE_BYTES; at < end;
+         at += CACHE_LINE_BYTES)
+        weft_fetch_to_write(at);
 }
 
 #endif

@@ -165,7 +165,7 @@ static inbound *new_inbound(weft_net *net, size_t bytes)
     inbound *a;
 
     for (inbound **link = &net->spare; bytes >= LARGE_BYTES && (a = *link) != NULL; link = &a->next)
-        if (a->room >= bytes) {
+        if (a->room >= bytes && a->room <= 2 * room) { /* else the next large one would have none */
             *link = a->next;
             return a;
         }

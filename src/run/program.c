@@ -164,8 +164,9 @@ static size_t bytes_of(const weft_plan *plan, bool alone)
 }
 
 /* Drops what was used longest ago, beyond so many plans and so many bytes; never the first. Ranks that met
- * for a plan agreed on its bytes, and drop it at the same call: who met for it again would find nobody where
- * others still have it. So what they made alone, and can make again, counts apart. */
+ * for a plan agreed on its bytes, and drop it at the same call, one at which they have met for another: who
+ * met for it again would find nobody where others still have it. So what they made alone, and can make
+ * again, counts apart, and makes no room there. */
 static void trim_cached(weft_session *s)
 {
     struct {
@@ -173,13 +174,14 @@ static void trim_cached(weft_session *s)
         size_t bytes;
     } alone = {0}, agreed = {0}, *of;
     size_t most = weft_backend_of(s->group)->kept_bytes;
+    bool met = bytes_of(s->cached, false) > 0;
 
     for (weft_plan **at = &s->cached; *at;) {
         weft_plan *plan = *at;
         size_t here_alone = bytes_of(plan, true), here_agreed = bytes_of(plan, false);
 
         of = here_agreed ? &agreed : &alone;
-        if (plan == s->cached || is_captured(plan) ||
+        if (plan == s->cached || is_captured(plan) || (here_agreed && !met) ||
             (of->count < CACHE_PLANS && of->bytes + (here_agreed ? here_agreed : here_alone) <= most)) {
             alone.bytes += here_alone;
             agreed.bytes += here_agreed;

@@ -156,12 +156,6 @@ static weft_small *slot_of(const weft_executor *x, int rank)
     return &((weft_run_control *)(void *)((char *)s->control + s->delta[rank]))->small[x->small_count & 1];
 }
 
-/* The lines of a slot that this rank is about to write, and peers have read since. */
-static void fetch_slot(const weft_small *slot, size_t bytes)
-{
-    weft_fetch_all_to_write(slot, weft_min((int64_t)(offsetof(weft_small, payload) + bytes), AHEAD_BYTES));
-}
-
 /* What a rank of this node shows, of `bytes` a share: behind the flag, or, where a line more does not matter,
  * at the beginning of a line. */
 static char *payload_of(const weft_executor *x, int rank, const weft_problem *p, size_t bytes)
@@ -172,6 +166,13 @@ static char *payload_of(const weft_executor *x, int rank, const weft_problem *p,
     return bytes * (size_t)send_shares(x->world, p->op) <= BESIDE_FLAG_BYTES
                ? slot->payload
                : slot->payload + (WEFT_LINE_BYTES - BEHIND_FLAG);
+}
+
+/* The lines of its slot that this rank is about to write, and peers have read since. */
+static void fetch_slot(const weft_executor *x, const weft_problem *p, size_t bytes, size_t shown)
+{
+    weft_fetch_to_write(slot_of(x, x->rank));
+    weft_fetch_all_to_write(payload_of(x, x->rank, p, bytes), weft_min((int64_t)shown, AHEAD_BYTES));
 }
 
 /* What node `from` shows, where the first rank of `node` has it. */
@@ -578,7 +579,10 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
 
     if (status != WEFT_OK)
         return status;
-    fetch_slot(own, shown);
+    /* A rank alone on its node shows it to nobody; it keeps what a sum would overwrite. */
+    if (seats && seats->size[seats->node[x->rank]] == 1 && !(sums && is_overwritten(x, p, bytes, send, recv)))
+        shown = 0;
+    fetch_slot(x, p, bytes, shown);
     record = weft_session_begin(x->session, WEFT_CALLED_SMALL, hash, p);
     record->beyond = told && is_beyond(x, p, send, recv, bytes);
     weft_session_publish_near(x->session);
@@ -587,9 +591,7 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
         own->cpu = sched_getcpu();
         gives_way = is_waited_behind(x, own->cpu);
     }
-    /* A rank alone on its node shows it to nobody; it keeps what a sum would overwrite. */
-    if (shown && (!seats || seats->size[seats->node[x->rank]] > 1 ||
-                  (sums && is_overwritten(x, p, bytes, send, recv))))
+    if (shown)
         memcpy(payload_of(x, x->rank, p, bytes), send, shown);
     /* Partner: is_there on the peers. */
     weft_signal_store(&own->sequence, x->session->sequence);
