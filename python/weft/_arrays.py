@@ -51,7 +51,9 @@ def view_of(x: Any, what: str = "array") -> View:
             raise ArgumentError(f"{what} is a view that negates what is in memory; resolve_neg() gives what it says")
         try:
             pointer = x.data_ptr()
-        except RuntimeError as error:  # sparse ones
+        except RuntimeError as error:
+            if x.layout is torch.strided:
+                raise ArgumentError(f"{what} lies in no memory: {error}") from error
             raise ArgumentError(f"{what} of the layout {x.layout} lies in no memory of its own; to_dense() does") from error
         if not pointer and x.is_meta and x.numel():
             raise ArgumentError(f"{what} is on the device 'meta', where tensors have no elements")

@@ -1,4 +1,5 @@
-/* Shards as units of two_level.h: where they come from, where they land, and their products. */
+/* Shards as units of two_level.h: where they come from, where they land, and their products; or all of a few
+ * rows gathered before they are multiplied. */
 #include "plan/ag_gemm_nodes.h"
 
 #include "core/dtype.h"

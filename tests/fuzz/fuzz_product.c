@@ -470,9 +470,11 @@ static void run_in_job(turn all)
         uint64_t s = next.first * 131 + (uint64_t)weft_rank(group);
         int colour = (int)pick(&s, 3);
 
+        running = next.first;
         run_ranks(group, &next);
         CHECK_INT(weft_group_split(group, colour, (int)pick(&s, 100), &part), WEFT_OK);
         next.first += EACH;
+        running = next.first;
         if (part)
             run_ranks(part, &next);
         weft_group_free(part);

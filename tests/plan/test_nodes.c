@@ -165,32 +165,45 @@ static void only_neighbours(void)
     interpret_free(parts, 6);
 }
 
-/* Few rows of A are gathered before they are multiplied: a rank's go to one rank of another node, where the
- * others fetch them. */
+/* Few rows of A are gathered before they are multiplied: a rank's go to one rank of each other node, where
+ * the others fetch them; long ones in several messages. */
 static void few_rows_cross_once(void)
 {
-    static const int32_t domain[] = {0, 0, 0, 1, 1, 1};
-    weft_problem problem = {.op = WEFT_OP_AG_GEMM,
-                            .layout = WEFT_LAYOUT_GATHER_A,
-                            .schedule = WEFT_SCHEDULE_UNFUSED,
-                            .m = 17,
-                            .n = 12,
-                            .k = 8,
-                            .l = 2,
-                            .alpha = 1,
-                            .tuning.workers = 4};
-    weft_plan_part parts[6];
+    static const struct {
+        int64_t k;
+        int32_t domain[6], nodes;
+    } cases[] = {{8, {0, 0, 0, 1, 1, 1}, 2}, {40000, {0, 1, 1, 2, 2, 2}, 3}};
 
-    CHECK(interpret_make_over(&problem, domain, 6, parts));
-    for (int rank = 0; rank < 6; rank++) {
-        int64_t rows = 0;
+    for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+        weft_problem problem = {.op = WEFT_OP_AG_GEMM,
+                                .layout = WEFT_LAYOUT_GATHER_A,
+                                .schedule = WEFT_SCHEDULE_UNFUSED,
+                                .m = 17,
+                                .n = 12,
+                                .k = cases[c].k,
+                                .l = 2,
+                                .alpha = 1,
+                                .tuning.workers = 4};
+        weft_plan_part parts[6];
+        weft_check_report report;
+        weft_error_text error;
 
-        for (uint32_t i = 0; i < parts[rank].task_count; i++)
-            if (weft_task_crosses(&parts[rank], &parts[rank].tasks[i]))
-                rows += weft_task_regions(&parts[rank], &parts[rank].tasks[i])->rows;
-        CHECK_INT(rows, problem.l * weft_part(problem.m, 6, rank).count);
+        CHECK(interpret_make_over(&problem, cases[c].domain, 6, parts));
+        CHECK_INT(weft_plan_check(parts, 6, &report, &error), WEFT_OK);
+        CHECK_INT(report.count, 0);
+        for (int rank = 0; rank < 6; rank++) {
+            int64_t rows = 0, messages = 0, mine = problem.l * weft_part(problem.m, 6, rank).count;
+
+            for (uint32_t i = 0; i < parts[rank].task_count; i++)
+                if (weft_task_crosses(&parts[rank], &parts[rank].tasks[i])) {
+                    rows += weft_task_regions(&parts[rank], &parts[rank].tasks[i])->rows;
+                    messages++;
+                }
+            CHECK_INT(rows, mine * (cases[c].nodes - 1));
+            CHECK(messages == (c == 0 ? problem.l * (cases[c].nodes - 1) : rows));
+        }
+        interpret_free(parts, 6);
     }
-    interpret_free(parts, 6);
 }
 
 /* Breaks a rule of domains in a right plan; the checker must say the sentence. */

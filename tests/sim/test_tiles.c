@@ -298,7 +298,7 @@ static void other_layers_and_workers(void)
     static const int64_t m_of[] = {1, 8, 32, 512, 2000, 8192};
     static const int worlds_of[] = {2, 3, 4, 6, 8}, workers_of[] = {3, 6, 8, 12, 24, 48};
     const weft_gemm_steps own = steps;
-    long number = 0, every = check_repeat(7, 1); /* prime to those counts: each is met with each */
+    long number = 0, every = check_repeat(11, 1); /* prime to those counts: each is met with each */
 
     for (size_t kernel = 0; kernel < sizeof(kernels) / sizeof(*kernels); kernel++)
         for (size_t of = 0; of < sizeof(others) / sizeof(*others); of++)

@@ -2,11 +2,11 @@
  * x86-64 cores, best first. Where a core has no instruction for a type, the fp32 kernel does it: fp16 and
  * bf16 widen to fp32 exactly while they are packed, and what else is given is rounded to them.
  *
- * Blocks: mc x kc of A stays in L2 (half of it), kc x nr of B in L1, kc x nc of B in L3; gemm/blocks.c fits
- * them to the caches that are there. Where adding to sums in memory costs more than reading B from L2, blocks
- * of k are longer than L1 allows: an AMX unit is so fast, and the fp32 and VNNI kernels of AVX-512 fetch
- * ahead. Sums of bf16 that wait for the next of such blocks take workspace: so few columns that they leave
- * room for many rows, since each band of rows packs B again.
+ * Blocks: mc x kc of A stays in L2 (half of it, of AVX2 up to three quarters), kc x nr of B in L1, kc x nc of
+ * B in L3; gemm/blocks.c fits them to the caches that are there. Where adding to sums in memory costs more
+ * than reading B from L2, blocks of k are longer than L1 allows: an AMX unit is so fast, and the fp32 and
+ * VNNI kernels of AVX-512 fetch ahead. Sums of bf16 that wait for the next of such blocks take workspace: so
+ * few columns that they leave room for many rows, since each band of rows packs B again.
  */
 #include "core/cpu.h"
 #include "gemm/kernels/x86/kernels.h"
