@@ -101,6 +101,31 @@ static void large_plans(weft_group *group, void *argument)
     free(a);
 }
 
+/* A plan for which ranks met that is larger by itself than all they keep: rank 0, which has to make one of
+ * the small ones again, may not drop it then, since the others still have both. */
+static void one_very_large_plan(weft_group *group, void *argument)
+{
+    enum { ROWS = 60000, VERY_MANY = 5 * ROWS, PANEL = 32, PLANS = 5 };
+    float *a = calloc(VERY_MANY, sizeof(*a)), *d = malloc((size_t)VERY_MANY * (PANEL + 1) * sizeof(*d));
+    float b[PANEL + 1] = {0};
+    weft_operands operands = {.size = sizeof(operands), .a = a, .b = b, .d = d};
+    weft_problem problem;
+
+    (void)argument;
+    weft_problem_init(&problem, WEFT_OP_AG_GEMM);
+    problem.n = PANEL * weft_size(group) + 1;
+    problem.tuning.tile_m = problem.tuning.tile_n = 1; /* by panels */
+    for (int i = 0; i <= PLANS + 3; i++) {
+        bool large = i == PLANS + 1 || i == PLANS + 3;
+
+        problem.m = large ? VERY_MANY : ROWS - i % (PLANS + 1);
+        problem.k = !large;
+        CHECK_INT(weft_ag_gemm(group, &problem, &operands), WEFT_OK);
+    }
+    free(d);
+    free(a);
+}
+
 /* Ranks that may have more threads than others go by those of rank 0, also after a problem that all refuse.
  */
 static void uneven_cores(weft_group *group, void *argument)
@@ -212,6 +237,7 @@ int main(void)
         ranks_run(world, rising_sizes, NULL);
         ranks_run(world, different_sizes, NULL);
         ranks_run(world, large_plans, NULL);
+        ranks_run(world, one_very_large_plan, NULL);
         ranks_run(world, uneven_cores, NULL);
         ranks_run(world, own_threads, NULL);
     }
