@@ -73,57 +73,49 @@ static void different_sizes(weft_group *group, void *argument)
     weft_free(group, symmetric);
 }
 
-/* Plans that take twice as much memory on rank 0 as on the last one, more of them than a rank keeps; between
- * them one without k, for which ranks meet: nobody may still have it where another does not. */
-static void large_plans(weft_group *group, void *argument)
+/* An ag_gemm of so many rows, whose plan takes twice as much memory on rank 0 as on the last one. */
+static void multiply_rows(weft_group *group, int64_t m, int64_t k)
 {
-    enum { ROWS = 60000, PANEL = 32, PLANS = 4 };
-    float *a = calloc(ROWS, sizeof(*a)), *d = malloc((size_t)ROWS * (PANEL + 1) * sizeof(*d));
+    enum { PANEL = 32 };
+    float *a = calloc((size_t)m, sizeof(*a)), *d = malloc((size_t)m * (PANEL + 1) * sizeof(*d));
     float b[PANEL + 1] = {0};
     weft_operands operands = {.size = sizeof(operands), .a = a, .b = b, .d = d};
     weft_problem problem;
 
-    (void)argument;
     weft_problem_init(&problem, WEFT_OP_AG_GEMM);
+    problem.m = m;
     problem.n = PANEL * weft_size(group) + 1;
+    problem.k = k;
     problem.tuning.tile_m = problem.tuning.tile_n = 1; /* by panels */
-    for (int i = 0; i < PLANS; i++) {
-        problem.m = ROWS;
-        problem.k = 0;
-        CHECK_INT(weft_ag_gemm(group, &problem, &operands), WEFT_OK);
-        problem.k = 1;
-        for (int j = 0; j <= i; j++) {
-            problem.m--;
-            CHECK_INT(weft_ag_gemm(group, &problem, &operands), WEFT_OK);
-        }
-    }
+    CHECK_INT(weft_ag_gemm(group, &problem, &operands), WEFT_OK);
     free(d);
     free(a);
+}
+
+enum { MANY_ROWS = 60000 };
+
+/* More such plans than a rank keeps; between them one without k, for which ranks meet: nobody may still have
+ * it where another does not. */
+static void large_plans(weft_group *group, void *argument)
+{
+    (void)argument;
+    for (int i = 0, m = MANY_ROWS; i < 4; i++, m = MANY_ROWS) {
+        multiply_rows(group, MANY_ROWS, 0);
+        for (int j = 0; j <= i; j++)
+            multiply_rows(group, --m, 1);
+    }
 }
 
 /* A plan for which ranks met that is larger by itself than all they keep: rank 0, which has to make one of
  * the small ones again, may not drop it then, since the others still have both. */
 static void one_very_large_plan(weft_group *group, void *argument)
 {
-    enum { ROWS = 60000, VERY_MANY = 5 * ROWS, PANEL = 32, PLANS = 5 };
-    float *a = calloc(VERY_MANY, sizeof(*a)), *d = malloc((size_t)VERY_MANY * (PANEL + 1) * sizeof(*d));
-    float b[PANEL + 1] = {0};
-    weft_operands operands = {.size = sizeof(operands), .a = a, .b = b, .d = d};
-    weft_problem problem;
-
     (void)argument;
-    weft_problem_init(&problem, WEFT_OP_AG_GEMM);
-    problem.n = PANEL * weft_size(group) + 1;
-    problem.tuning.tile_m = problem.tuning.tile_n = 1; /* by panels */
-    for (int i = 0; i <= PLANS + 3; i++) {
-        bool large = i == PLANS + 1 || i == PLANS + 3;
-
-        problem.m = large ? VERY_MANY : ROWS - i % (PLANS + 1);
-        problem.k = !large;
-        CHECK_INT(weft_ag_gemm(group, &problem, &operands), WEFT_OK);
-    }
-    free(d);
-    free(a);
+    for (int i = 0; i <= 5; i++)
+        multiply_rows(group, MANY_ROWS - i, 1);
+    multiply_rows(group, 5 * MANY_ROWS, 0);
+    multiply_rows(group, MANY_ROWS - 1, 1);
+    multiply_rows(group, 5 * MANY_ROWS, 0);
 }
 
 /* Ranks that may have more threads than others go by those of rank 0, also after a problem that all refuse.
