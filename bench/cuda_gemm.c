@@ -17,8 +17,9 @@
 #include "bench/cuda/cublas_peer.h"
 #include "core/dtype.h"
 #include "core/round.h"
-#include "run/cuda/choose.h"
-#include "run/cuda/cost.h"
+#include "choose/cuda/choose.h"
+#include "choose/cuda/cost.h"
+#include "choose/cuda/makes.h"
 #include "run/cuda/splitk_product.h"
 #include "run/cuda/world.h"
 

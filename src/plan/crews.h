@@ -1,6 +1,6 @@
 /*
  * Tiles of a product on a Hopper GPU, whose multiprocessors work in crews of two that make a tile of D
- * together (run/cuda/walker.h): how wide they are, how many crews take part, and how fast they are.
+ * together (choose/cuda/walker.h): how wide they are, how many crews take part, and how fast they are.
  *
  * Pure functions: who decides for a GPU that is there, who decides for one that is described, and the
  * simulator use the same.

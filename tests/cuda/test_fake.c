@@ -3,7 +3,7 @@
 #include "fake_cublaslt.h"
 #include "fake_gpu.h"
 #include "choose/machine.h"
-#include "run/cuda/choose.h"
+#include "choose/cuda/choose.h"
 #include "run/cuda/cublaslt_cost.h"
 #include "run/cuda/maps.h"
 #include "run/cuda/timeline.h"

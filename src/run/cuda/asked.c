@@ -3,18 +3,6 @@
 
 #include "core/dtype.h"
 
-bool weft_cuda_multiplies_everywhere(const weft_problem *p, int world)
-{
-    bool rows = p->op == WEFT_OP_AG_GEMM &&
-                (p->layout == WEFT_LAYOUT_GATHER_B || p->layout == WEFT_LAYOUT_GATHER_B_K),
-         sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
-    int last = world - 1; /* which has the least */
-
-    return (rows ? weft_problem_part_m(p, world, last).count : p->m) > 0 &&
-           (rows || sums ? p->n : weft_problem_part_n(p, world, last).count) > 0 &&
-           (sums ? weft_problem_part_k(p, world, last).count : p->k) > 0;
-}
-
 static weft_cuda_matrix matrix_of(const weft_plan_part *part, const weft_cuda_place *places,
                                   const weft_region *region)
 {

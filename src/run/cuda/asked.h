@@ -24,9 +24,6 @@ typedef struct weft_cuda_asked {
     weft_act act;
 } weft_cuda_asked;
 
-/* Whether every rank has something to multiply. */
-bool weft_cuda_multiplies_everywhere(const weft_problem *problem, int world);
-
 /* `task`: the GEMM task, where there are several ranks. */
 weft_cuda_asked weft_cuda_asked_of(const weft_plan_part *part, const weft_cuda_place *places,
                                    const weft_task *task);

@@ -11,7 +11,7 @@
 #include "run/cuda/moe_ffn.h"
 #include "run/cuda/nodes.h"
 #include "run/cuda/onesided.h"
-#include "run/cuda/tuned.h"
+#include "choose/cuda/tuned.h"
 #include "run/cuda/unmet.h"
 
 #include <stdio.h>

@@ -18,6 +18,7 @@
 #ifndef WEFT_RUN_CUDA_COLLECTIVE_H
 #define WEFT_RUN_CUDA_COLLECTIVE_H
 
+#include "choose/cuda/wire.h"
 #include "task.h"
 
 #include <stdbool.h>
@@ -26,33 +27,8 @@
 enum {
     WEFT_CUDA_COLLECTIVE_THREADS = 256, /* of a CTA, with at most 128 registers: two fit an SM */
     WEFT_CUDA_PACKETS_THREADS = 512,    /* at most, of a CTA of packets.cu and lines.cu, with 64: again two */
-    WEFT_CUDA_PACKET_BYTES = 16,
-    WEFT_CUDA_PACKET_PAYLOAD = 8,
-    WEFT_CUDA_PACKET_RANKS = 32, /* what fits the parameters of a kernel */
-    WEFT_CUDA_LINE_THREADS = 8,
-    WEFT_CUDA_LINE_BYTES = WEFT_CUDA_LINE_THREADS * WEFT_CUDA_PACKET_BYTES,
-    WEFT_CUDA_ROUND_THREADS = 32 /* a warp has a line of all ranks at a time */
+    WEFT_CUDA_ROUND_THREADS = 32        /* a warp has a line of all ranks at a time */
 };
-
-/* What goes between ranks can be, the same for all of them. */
-typedef struct weft_cuda_wire {
-    bool whole_lines; /* 128 bytes that a warp stores at once come so to any rank */
-    bool apart;       /* no two ranks share a GPU */
-} weft_cuda_wire;
-
-/* In one hop packets a thread take fewer threads than lines, and lines half of the link. */
-static inline bool weft_cuda_by_lines(weft_op op, weft_schedule schedule, weft_cuda_wire wire)
-{
-    return schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS ||
-           (schedule == WEFT_SCHEDULE_PACKETS && op != WEFT_OP_BROADCAST && wire.whole_lines && wire.apart);
-}
-
-/* Bytes of payload in a line. */
-static inline int64_t weft_cuda_line_payload(bool whole)
-{
-    return whole ? WEFT_CUDA_LINE_BYTES - (int64_t)sizeof(uint64_t)
-                 : WEFT_CUDA_LINE_THREADS * (int64_t)WEFT_CUDA_PACKET_PAYLOAD;
-}
 
 /* What goes to a rank, and its inbox's row of this one; NULL and a row: a packet without payload, so that it
  * knows this rank has come. Where its payload goes, NULL when it sends none; REDUCE: that of rank 0 is the

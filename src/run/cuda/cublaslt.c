@@ -1,6 +1,7 @@
 /* See cublaslt.h. */
 #include "run/cuda/cublaslt.h"
 
+#include "choose/cuda/makes.h"
 #include "core/dtype.h"
 #include "core/round.h"
 #include "core/env.h"
@@ -83,7 +84,7 @@ void weft_cublaslt_describe(char *text, size_t bytes)
 
 /* ---- a product --------------------------------------------------------------------------------------- */
 
-enum { CANDIDATES = 8, ALIGNMENT_MOST = 256, VECTOR = 8 /* elements of 16 bytes */ };
+enum { CANDIDATES = 8, ALIGNMENT_MOST = 256 };
 static const size_t WORKSPACE_MOST = (size_t)32 << 20;
 static const double CLEARLY = 0.97; /* of the first one's time, by the model */
 
@@ -99,32 +100,6 @@ static cudaDataType_t type_of(weft_dtype dtype)
     default:
         return CUDA_R_32F;
     }
-}
-
-/* Of fp8 it has products along k of both, in whole vectors, and not of two e5m2. By default it promotes sums
- * to float32 on the way, as weft does. */
-static bool takes_fp8(const weft_problem *p, int world, weft_dtype out)
-{
-    return p->dtype == WEFT_FP8_E4M3 && !p->transa && p->transb && !p->bias &&
-           weft_parts_even(p->n, p->granule_n, world, 16) && weft_parts_even(p->k, p->granule_k, world, 16) &&
-           (out == WEFT_F32 || out == WEFT_F16 || out == WEFT_BF16);
-}
-
-/* With alpha = 0 cuBLASLt may still read A and B. It takes a bias to lie on 16 bytes, which nobody knows
- * before a run, and columns of D in the middle of lines are slow; so of several ranks it is given neither.
- * Scales of a run are for weft's own kernels. */
-bool weft_cublaslt_makes(const weft_problem *p, int world)
-{
-    bool sums = world > 1 && (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR);
-    weft_dtype out = sums ? p->wire_dtype : p->d_dtype;
-
-    bool halves = (p->dtype == WEFT_F16 || p->dtype == WEFT_BF16) && (out == p->dtype || out == WEFT_F32);
-
-    return p->op < WEFT_OP_ALL_REDUCE && !p->scales && (halves || takes_fp8(p, world, out)) && p->l == 1 &&
-           weft_cuda_multiplies_everywhere(p, world) && p->m <= INT32_MAX && p->n <= INT32_MAX &&
-           p->k <= INT32_MAX && p->alpha != 0 &&
-           (sums || p->act == WEFT_ACT_NONE || p->act == WEFT_ACT_RELU) && (sums || world == 1 || !p->bias) &&
-           (world == 1 || p->op != WEFT_OP_GEMM_AS || weft_parts_even(p->n, p->granule_n, world, VECTOR));
 }
 
 static uint32_t alignment_of(const weft_cuda_matrix *x)

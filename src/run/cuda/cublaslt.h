@@ -61,11 +61,6 @@ typedef struct weft_cublaslt_product {
     float alpha, beta;
 } weft_cublaslt_product;
 
-/* Whether the product of a rank of `world` is one that cuBLASLt makes as weft does: 16-bit types, no batch,
- * no activation but relu and of several ranks no bias (gemm_rs and gemm_ar: any, weft applies them to the
- * sums). */
-bool weft_cublaslt_makes(const weft_problem *problem, int world);
-
 /*
  * The product of a part whose problem says so, of several ranks that of its GEMM task. `product->lt` is NULL,
  * which is no error, where cuBLASLt is not there or not as good: operands of a rank alone that are not

@@ -2,7 +2,7 @@
 #include "run/cuda/cublaslt_cost.h"
 
 #include "core/round.h"
-#include "run/cuda/cost.h"
+#include "choose/cuda/cost.h"
 
 #include <math.h>
 

@@ -8,7 +8,7 @@
 #include "core/status.h"
 #include "run/cuda/splitk.h"
 #include "run/cuda/task.h"
-#include "run/cuda/walker.h"
+#include "choose/cuda/walker.h"
 
 #include <cuda.h>
 #include <stdbool.h>

@@ -20,8 +20,6 @@
 #include "task.h"
 
 enum {
-    WEFT_CUDA_EXCHANGE_RANKS = 32, /* what fits the parameters of a kernel */
-    WEFT_CUDA_EXCHANGE_WIDTH = 8,  /* columns of a row that a thread handles together */
     WEFT_CUDA_EXCHANGE_THREADS = 256,
     WEFT_CUDA_EXCHANGE_LINE = 8,     /* threads side by side, of a warp */
     WEFT_CUDA_EXCHANGE_TOGETHER = 8, /* ranks' lines, or lines of results, that it waits for at a time */

@@ -8,17 +8,6 @@
 
 enum { WARP_THREADS = 32 };
 
-bool weft_cuda_exchanges(const weft_problem *p, int world, int hops)
-{
-    bool rows = p->op == WEFT_OP_GEMM_RS ? p->layout != WEFT_LAYOUT_SCATTER_COLS : p->op == WEFT_OP_GEMM_AR,
-         divided = p->op == WEFT_OP_GEMM_RS || hops == 2;
-
-    return rows && !(divided && p->granule_m) && world > 1 && world <= WEFT_CUDA_EXCHANGE_RANKS &&
-           hops <= (divided ? 2 : 1) && p->l == 1 && p->m >= (divided ? world : 1) && p->n > 0 &&
-           p->n % WEFT_CUDA_EXCHANGE_WIDTH == 0 && p->wire_dtype <= WEFT_BF16 && p->d_dtype <= WEFT_BF16 &&
-           p->m <= INT32_MAX / 2 && p->m * p->n <= INT32_MAX;
-}
-
 bool weft_cuda_is_exchanged(const weft_plan_part *part)
 {
     const weft_problem *p = &part->problem;

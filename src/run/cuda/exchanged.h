@@ -8,9 +8,6 @@
 #include "run/cuda/exchange.h"
 #include "run/cuda/program.h"
 
-/* Whether the kernels can do it: 1 or 2 hops, as `exchange` of a tuning. */
-bool weft_cuda_exchanges(const weft_problem *problem, int world, int hops);
-
 /* Whether a plan's sums go so. */
 bool weft_cuda_is_exchanged(const weft_plan_part *part);
 

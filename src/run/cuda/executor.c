@@ -2,7 +2,7 @@
 #include "run/cuda/executor.h"
 
 #include "core/dtype.h"
-#include "run/cuda/choose.h"
+#include "choose/cuda/choose.h"
 #include "run/cuda/halves.h"
 #include "run/cuda/leftover.h"
 #include "run/scales.h"

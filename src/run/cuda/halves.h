@@ -11,7 +11,7 @@
 #ifndef WEFT_RUN_CUDA_HALVES_H
 #define WEFT_RUN_CUDA_HALVES_H
 
-#include "run/cuda/choose.h"
+#include "choose/cuda/choose.h"
 #include "run/cuda/program.h"
 
 /* The part of the collective that stands beside `part`; without ranks (world 0) where none does. `packets`:

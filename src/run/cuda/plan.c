@@ -4,7 +4,7 @@
 #include "choose/tuned.h"
 #include "run/cuda/journal.h"
 #include "run/cuda/moe.h"
-#include "run/cuda/tuned.h"
+#include "choose/cuda/tuned.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #ifndef WEFT_RUN_CUDA_PLAN_H
 #define WEFT_RUN_CUDA_PLAN_H
 
-#include "run/cuda/choose.h"
+#include "choose/cuda/choose.h"
 #include "run/cuda/group.h"
 #include "run/given.h"
 

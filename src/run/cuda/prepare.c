@@ -3,7 +3,7 @@
 
 #include "core/dtype.h"
 #include "core/round.h"
-#include "run/cuda/choose.h"
+#include "choose/cuda/choose.h"
 #include "run/cuda/collective.h"
 #include "run/cuda/done.h"
 #include "run/cuda/exchanged.h"

@@ -10,7 +10,7 @@
 #include "plan/plan.h"
 #include "run/cuda/collective.h"
 #include "run/cuda/task.h"
-#include "run/cuda/walker.h"
+#include "choose/cuda/walker.h"
 
 enum { WEFT_CUDA_PRIVATE_SIGNALS = 4096 }; /* the most that the lowering may add to a plan's */
 

@@ -13,32 +13,13 @@
 #ifndef WEFT_RUN_CUDA_SPLITK_H
 #define WEFT_RUN_CUDA_SPLITK_H
 
+#include "choose/cuda/kernels.h"
+
 #include <stdint.h>
 
-enum {
-    WEFT_CUDA_SPLITK_STEP = 64,  /* of k */
-    WEFT_CUDA_SPLITK_SLICES = 8, /* of a cluster, and CTAs of it in all */
-    WEFT_CUDA_SPLITK_EIGHT =
-        8, /* tokens whose sums of 16 columns are one vector of each of a warp's threads */
-};
+/* Tokens whose sums of 16 columns are one vector of each of a warp's threads. */
+enum { WEFT_CUDA_SPLITK_EIGHT = 8 };
 
-/* The tiles that the kernels are compiled in: tokens, columns, and how many CTAs are to fit an SM. */
-#define WEFT_CUDA_SPLITK_TILES(X)                                                                            \
-    X(8, 64, 3)                                                                                              \
-    X(16, 64, 3)                                                                                             \
-    X(32, 64, 3)                                                                                             \
-    X(64, 64, 2)                                                                                             \
-    X(64, 128, 1) X(128, 64, 1) X(128, 128, 1) X(96, 128, 1) X(256, 128, 1) X(256, 64, 1)
-enum { WEFT_CUDA_SPLITK_TILE_COUNT = 10 };
-
-/* A tile of 128 tokens or more is multiplied in part where there are fewer: in WIDTHS, from the least on. */
-enum { WEFT_CUDA_SPLITK_WIDTHS = 16 };
-#define WEFT_CUDA_SPLITK_WIDTH_LEAST(tokens) ((tokens) < 128 ? (tokens) : (tokens) / 2 + 16)
-
-#define WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols) (((tokens) + (cols)) * 2 * WEFT_CUDA_SPLITK_STEP)
-/* With which so many CTAs fit an SM. */
-#define WEFT_CUDA_SPLITK_STAGES(tokens, cols, ctas)                                                          \
-    (((ctas) == 1 ? 204 : (ctas) == 2 ? 100 : 68) * 1024 / WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols))
 /* Stages begin on a multiple of 1024, behind their barriers. */
 #define WEFT_CUDA_SPLITK_SHARED_BYTES(stage_bytes) (2 * 1024 + (stage_bytes))
 enum { WEFT_CUDA_SPLITK_SHARED_MOST = WEFT_CUDA_SPLITK_SHARED_BYTES(204 * 1024) };

@@ -1,37 +1,15 @@
 /*
- * Products that the kernels weft_splitk_* make (splitk.h): which there are, how such a one is divided, and a
- * rank's own ready to run. It is the product of a rank alone, or the one GEMM task of an unfused plan, as
- * with cuBLASLt; a problem's tuning says so (`library` = 3).
+ * A product that the kernels weft_splitk_* make (splitk.h), ready to run. It is the product of a rank alone,
+ * or the one GEMM task of an unfused plan, as with cuBLASLt; a problem's tuning says so (`library` = 3).
  */
 #ifndef WEFT_RUN_CUDA_SPLITK_PRODUCT_H
 #define WEFT_RUN_CUDA_SPLITK_PRODUCT_H
 
+#include "choose/cuda/splitk_ways.h"
 #include "run/cuda/driver.h"
 #include "run/cuda/exchange.h"
 #include "run/cuda/program.h"
 #include "run/cuda/splitk.h"
-
-/* How a product is divided: see splitk.h. */
-typedef struct weft_splitk_way {
-    int tile; /* of WEFT_CUDA_SPLITK_TILES, */
-    int down; /* so many for all rows, evenly */
-    int sharers, slices, groups;
-    bool sent; /* sums of slices, to those that add them up */
-    double ns;
-} weft_splitk_way;
-
-/* Whether the product of a rank of `world` is one that the kernels make: 16-bit types, A by rows, no batch.
- */
-bool weft_splitk_makes(const weft_problem *problem, int world);
-
-/* The fastest way for m x n x k on a GPU with that many SMs, and of more than 32 rows how long it takes, by a
- * model. */
-weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, bool transb, int sms);
-
-/* Calls visit(context, way) with every way of more than 32 rows that is worth a thought. */
-typedef void weft_splitk_visit(void *context, const weft_splitk_way *way);
-void weft_splitk_ways(int64_t m, int64_t n, int64_t k, bool transb, int sms, weft_splitk_visit *visit,
-                      void *context);
 
 /* A product that is ready to run; `kernel` NULL: none. */
 typedef struct weft_splitk_product {

@@ -8,12 +8,11 @@
 #ifndef WEFT_RUN_CUDA_TASK_H
 #define WEFT_RUN_CUDA_TASK_H
 
+#include "choose/cuda/kernels.h"
+
 #include <stdint.h>
 
-enum { WEFT_CUDA_TILE_M = 256, WEFT_CUDA_TILE_N = 256, WEFT_CUDA_TILE_K = 64 };
-enum { WEFT_CUDA_FP8_N = 128, WEFT_CUDA_FP8_K = 128 }; /* the same of fp8, whose tiles are narrower */
 enum { WEFT_CUDA_SCALE_BLOCK = 128 }; /* of k, and of columns of B: what a factor of blocks is for */
-enum { WEFT_CUDA_CTA_COPIERS = 2 };   /* copy lanes that a CTA of the Hopper walker runs beside its crew's */
 
 /* The walker for any GPU: its threads, and the stages of its largest block, 128 x 256 and 32 of k. */
 enum { WEFT_CUDA_ANY_THREADS = 256, WEFT_CUDA_ANY_STAGES = 4 };
@@ -117,8 +116,6 @@ typedef struct weft_cuda_repitch {
     void *to;
     int64_t batch, lines, length, from_ld, from_stride, to_ld; /* elements */
 } weft_cuda_repitch;
-
-enum { WEFT_CUDA_CREWS_MAX = 160 };
 
 /*
  * Operands of a collective that no peer touches may lie elsewhere in every run. Tables have them where no GPU

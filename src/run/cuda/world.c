@@ -3,12 +3,12 @@
 
 #include "core/dtype.h"
 #include "core/round.h"
-#include "run/cuda/choose.h"
+#include "choose/cuda/choose.h"
 #include "run/cuda/cublaslt.h"
 #include "run/cuda/done.h"
 #include "run/cuda/exchanged.h"
 #include "run/cuda/halves.h"
-#include "run/cuda/tuned.h"
+#include "choose/cuda/tuned.h"
 
 #include <stdlib.h>
 

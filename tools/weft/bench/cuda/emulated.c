@@ -4,7 +4,7 @@
 #include "core/dtype.h"
 #include "run/cuda/embed.h"
 #include "run/cuda/exchanged.h"
-#include "run/cuda/walker.h"
+#include "choose/cuda/walker.h"
 
 #include <stdlib.h>
 

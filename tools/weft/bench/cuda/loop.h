@@ -10,7 +10,7 @@
 #include "bench/cuda/link.h"
 #include "bench/cuda/graph.h"
 #include "plan/plan.h"
-#include "run/cuda/choose.h"
+#include "choose/cuda/choose.h"
 #include "run/cuda/executor.h"
 #include "run/cuda/heap.h"
 

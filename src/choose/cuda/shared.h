@@ -3,8 +3,8 @@
  * fitted to random products on 2, 4 and 8 ranks of one H200 (docs/performance/gpu.md says how well it
  * chooses).
  */
-#ifndef WEFT_RUN_CUDA_SHARED_H
-#define WEFT_RUN_CUDA_SHARED_H
+#ifndef WEFT_CHOOSE_CUDA_SHARED_H
+#define WEFT_CHOOSE_CUDA_SHARED_H
 
 #include "plan/plan.h"
 

@@ -1,11 +1,11 @@
 /* See shared.h. Times are in microseconds. */
-#include "run/cuda/shared.h"
+#include "choose/cuda/shared.h"
 
 #include "core/dtype.h"
 #include "core/part.h"
 #include "core/round.h"
 #include "plan/crews.h"
-#include "run/cuda/task.h"
+#include "choose/cuda/kernels.h"
 
 #include <math.h>
 

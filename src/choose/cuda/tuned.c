@@ -1,4 +1,4 @@
-#include "run/cuda/tuned.h"
+#include "choose/cuda/tuned.h"
 
 #include "choose/tuned.h"
 #include "core/hash.h"

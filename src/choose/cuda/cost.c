@@ -1,9 +1,9 @@
 /* See cost.h. */
-#include "run/cuda/cost.h"
+#include "choose/cuda/cost.h"
 
 #include "core/round.h"
 #include "plan/crews.h"
-#include "run/cuda/task.h"
+#include "choose/cuda/kernels.h"
 
 #include <math.h>
 

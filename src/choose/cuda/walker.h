@@ -5,8 +5,8 @@
  * there are too few tiles. `exchanged`: the weights are on the tensor cores' 64-row axis and the few rows of
  * D on the other, that is, the crew multiplies the transposed matrices.
  */
-#ifndef WEFT_RUN_CUDA_WALKER_H
-#define WEFT_RUN_CUDA_WALKER_H
+#ifndef WEFT_CHOOSE_CUDA_WALKER_H
+#define WEFT_CHOOSE_CUDA_WALKER_H
 
 #include <stdbool.h>
 #include <stdint.h>

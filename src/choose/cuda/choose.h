@@ -1,6 +1,6 @@
 /* What a problem leaves open, decided for GPUs: schedule, tiles, lanes. */
-#ifndef WEFT_RUN_CUDA_CHOOSE_H
-#define WEFT_RUN_CUDA_CHOOSE_H
+#ifndef WEFT_CHOOSE_CUDA_CHOOSE_H
+#define WEFT_CHOOSE_CUDA_CHOOSE_H
 
 #include "plan/plan.h"
 

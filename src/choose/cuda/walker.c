@@ -1,5 +1,5 @@
 /* See walker.h. */
-#include "run/cuda/walker.h"
+#include "choose/cuda/walker.h"
 
 #include "core/round.h"
 

@@ -1,8 +1,8 @@
 /* What `weft tune` found for ranks on GPUs, in place of what choose.h decides. */
-#ifndef WEFT_RUN_CUDA_TUNED_H
-#define WEFT_RUN_CUDA_TUNED_H
+#ifndef WEFT_CHOOSE_CUDA_TUNED_H
+#define WEFT_CHOOSE_CUDA_TUNED_H
 
-#include "run/cuda/choose.h"
+#include "choose/cuda/choose.h"
 
 /* What lines are kept for: ranks on GPUs of that name, which have so many crews each, with a GPU to
  * themselves or not. */

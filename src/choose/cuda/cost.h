@@ -3,10 +3,10 @@
  * model of a few numbers, measured on an H200 (docs/performance/gpu.md says how well it chooses); those of
  * the walker for any GPU are derived.
  */
-#ifndef WEFT_RUN_CUDA_COST_H
-#define WEFT_RUN_CUDA_COST_H
+#ifndef WEFT_CHOOSE_CUDA_COST_H
+#define WEFT_CHOOSE_CUDA_COST_H
 
-#include "run/cuda/walker.h"
+#include "choose/cuda/walker.h"
 
 typedef struct weft_cuda_shape {
     int64_t m, n, k, l;
