@@ -163,6 +163,19 @@ static weft_status place_operands(const weft_gemm_args *args, weft_product *prod
     return WEFT_OK;
 }
 
+/* A packed B is used as it was packed: what weft_gemm_tile_check takes is a window of one. */
+static weft_status check_packed(const weft_gemm_tile *t, weft_error_text *error)
+{
+    const weft_packed *packed = t->packed_b;
+
+    if (!packed || t->k == 0 || !weft_packed_fits(t->bind, packed, packed->k, packed->n) ||
+        weft_packed_fits(t->bind, packed, t->k, t->n))
+        return WEFT_OK;
+    return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                          "weft_gemm: packed_b is a B of %lld x %lld, and this product's is %lld x %lld",
+                          (long long)packed->k, (long long)packed->n, (long long)t->k, (long long)t->n);
+}
+
 weft_status weft_gemm(const weft_gemm_args *given)
 {
     weft_error_text *error = weft_error_thread();
@@ -195,7 +208,10 @@ weft_status weft_gemm(const weft_gemm_args *given)
     t->col_scale = args->col_scale;
     t->bias = args->bias;
     t->d_dtype = args->d_dtype;
-    status = args->l > 0 ? weft_gemm_tile_check(t, error) : WEFT_OK;
+    if (args->l > 0)
+        status = check_packed(t, error);
+    if (!status && args->l > 0)
+        status = weft_gemm_tile_check(t, error);
     return status ? status : weft_product_run(&product, error);
 }
 

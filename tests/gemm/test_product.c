@@ -312,6 +312,47 @@ static void check_errors(void)
     CHECK_INT(weft_gemm(NULL), WEFT_ERR_ARGUMENT);
 }
 
+/* A packed B is taken as it was packed: another k or n would be another matrix, or memory behind it. */
+static void check_other_packed(weft_dtype dtype)
+{
+    enum { K = 256, N = 192, SIDE = 256 };
+    static const int64_t others[][2] = {{K / 2, N}, {2 * K, N}, {K, N / 2}, {K, 2 * N}, {K - 1, N}};
+    size_t size = weft_dtype_size(dtype);
+    char *a = calloc((size_t)(SIDE * 2 * K), size), *d = calloc((size_t)(SIDE * 2 * N), 4);
+    weft_gemm_args args;
+    weft_grouped_args g;
+    const int64_t offset[] = {0, SIDE};
+    void *memory;
+
+    weft_gemm_args_init(&args, dtype, SIDE, N, K);
+    args.a = args.b = a;
+    args.d = d;
+    memory = aligned_alloc(128, (weft_pack_bytes(&args) + 127) / 128 * 128);
+    CHECK_INT(weft_pack(&args, memory, &args.packed_b), WEFT_OK);
+    for (int with_b = 0; with_b < 2; with_b++)
+        for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+            args.b = with_b ? a : NULL;
+            args.k = others[i][0];
+            args.n = others[i][1];
+            CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+            CHECK_HAS(weft_error(NULL), "packed_b is a B of 256 x 192, and this product's is");
+            weft_grouped_args_init(&g, dtype, 1, SIDE, args.n, args.k);
+            g.a = a;
+            g.d = d;
+            g.offset = offset;
+            g.packed_b = &args.packed_b;
+            CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_ERR_ARGUMENT);
+            CHECK_HAS(weft_error(NULL), "packed_b is a B of 256 x 192");
+        }
+    args.n = N / 2; /* of columns of D, gated */
+    args.k = K;
+    args.act = WEFT_ACT_SILU_GATED;
+    CHECK_INT(weft_gemm(&args), dtype == WEFT_I8 ? WEFT_ERR_ARGUMENT : WEFT_OK);
+    free(a);
+    free(d);
+    free(memory);
+}
+
 /* alpha = 0: A and B need not be there, and what they hold does not matter. */
 static void check_alpha_zero(weft_dtype dtype)
 {
@@ -412,6 +453,9 @@ int main(void)
     check_crowd();
     check_alone();
     check_errors();
+    check_other_packed(WEFT_F32);
+    check_other_packed(WEFT_BF16);
+    check_other_packed(WEFT_I8);
     check_extremes();
     for (int i = 0; i < 6; i++)
         check_alpha_zero(types[i]);
