@@ -7,8 +7,8 @@ weft_span weft_part(int64_t extent, int64_t parts, int64_t index)
     if (extent < 0 || index < 0 || index >= parts)
         return (weft_span){0, 0};
 
-    int64_t base = extent / parts;
-    int64_t longer = extent % parts;
+    int64_t base = weft_quotient(extent, parts);
+    int64_t longer = extent - base * parts;
 
     return (weft_span){
         .begin = index * base + weft_min(index, longer),

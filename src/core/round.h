@@ -46,14 +46,28 @@ template <class A, class B> WEFT_ROUND_FUNCTION auto weft_max(A a, B b)
 
 #else
 
+/* value / by. Sizes are 64 bits wide and seldom need them: a CPU may take three times as long to divide those
+ * (a Cascade Lake 40 cycles to 90, and 26), and what plans are made of divides a lot. */
+static inline int64_t weft_quotient(int64_t value, int64_t by)
+{
+    if (__builtin_constant_p(by))
+        return value / by;
+    return ((uint64_t)value | (uint64_t)by) >> 32 ? value / by : (int64_t)((uint32_t)value / (uint32_t)by);
+}
+
+static inline int64_t weft_remainder(int64_t value, int64_t by)
+{
+    return value - weft_quotient(value, by) * by;
+}
+
 static inline int64_t weft_divide_up(int64_t value, int64_t by)
 {
-    return (value + by - 1) / by;
+    return weft_quotient(value + by - 1, by);
 }
 
 static inline int64_t weft_round_up(int64_t value, int64_t step)
 {
-    return (value + step - 1) / step * step;
+    return weft_divide_up(value, step) * step;
 }
 
 static inline size_t weft_round_up_bytes(size_t bytes, size_t step)

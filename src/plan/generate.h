@@ -143,7 +143,7 @@ static inline int weft_compute_lanes(const weft_problem *problem)
 /* The rank `step` places after `rank`. */
 static inline int weft_rotate(int rank, int64_t step, int world)
 {
-    return (int)((rank + step) % world);
+    return (int)weft_remainder(rank + step, world);
 }
 
 /* ---- collectives --------------------------------------------------------------------------------- */
@@ -164,7 +164,7 @@ void weft_collective_exchange(weft_builder *builder);
 
 static inline int weft_collective_lane(weft_collective *collective)
 {
-    return (int)(collective->dealt++ % collective->lanes);
+    return (int)weft_remainder(collective->dealt++, collective->lanes);
 }
 
 static inline weft_region weft_row(uint32_t operand, int rank, int64_t row, weft_span cols)

@@ -128,9 +128,10 @@ weft_tile weft_stream_k_tile(const weft_stream_k *stream, int64_t number)
     int64_t down = weft_cut_count(stream->rows.count, stream->tile_m);
 
     return (weft_tile){
-        .batch = number / (across * down),
-        .rows = weft_cut(stream->rows, stream->tile_m, number / across % down),
-        .cols = weft_cut_columns(stream->cols, stream->tile_n, stream->grain_n, number % across),
+        .batch = weft_quotient(number, across * down),
+        .rows = weft_cut(stream->rows, stream->tile_m, weft_remainder(weft_quotient(number, across), down)),
+        .cols =
+            weft_cut_columns(stream->cols, stream->tile_n, stream->grain_n, weft_remainder(number, across)),
     };
 }
 

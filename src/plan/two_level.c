@@ -1,6 +1,8 @@
 /* The phases of exchanges over nodes; see two_level.h. */
 #include "plan/two_level.h"
 
+#include "core/round.h"
+
 #include <stdlib.h>
 
 static int node_of(const weft_builder *b, int rank)
@@ -128,19 +130,19 @@ int weft_two_level_receiver(const weft_two_level *t, int step)
 
 int weft_two_level_lane(weft_two_level *t)
 {
-    return (int)(t->dealt++ % t->lanes);
+    return (int)weft_remainder(t->dealt++, t->lanes);
 }
 
 int weft_two_level_unit_lane(const weft_two_level *t, int owner, int64_t unit)
 {
-    return (int)((unit + (t->map.turn ? t->map.turn(t->map.context, owner) : 0)) % t->lanes);
+    return (int)weft_remainder(unit + (t->map.turn ? t->map.turn(t->map.context, owner) : 0), t->lanes);
 }
 
 int64_t weft_two_level_lane_units(const weft_two_level *t, int owner, int lane)
 {
-    int64_t later = (lane + t->lanes - weft_two_level_unit_lane(t, owner, 0)) % t->lanes;
+    int64_t later = weft_remainder(lane + t->lanes - weft_two_level_unit_lane(t, owner, 0), t->lanes);
 
-    return (t->map.units(t->map.context, owner) + t->lanes - 1 - later) / t->lanes;
+    return weft_quotient(t->map.units(t->map.context, owner) + t->lanes - 1 - later, t->lanes);
 }
 
 /* The open task is one that the wire lane waits for; returns what for. */
@@ -345,8 +347,9 @@ void weft_two_level_send_own(weft_two_level *t)
             weft_wait after = {t->ready + (uint32_t)lane, 0};
 
             if (t->sums) /* they were the last that the lane told of */
-                after.count = t->builder->part.signal_posts[after.signal] -
-                              (uint32_t)(weft_two_level_lane_units(t, t->me, lane) - unit / t->lanes - 1);
+                after.count =
+                    t->builder->part.signal_posts[after.signal] -
+                    (uint32_t)(weft_two_level_lane_units(t, t->me, lane) - weft_quotient(unit, t->lanes) - 1);
             weft_two_level_send(t, held(t, keeper, t->me, unit), t->map.origin(t->map.context, t->me, unit),
                                 after);
         }
@@ -389,7 +392,7 @@ static void fetch_near(weft_two_level *t, int owner)
         weft_builder_to(b, t->map.result(t->map.context, t->me, owner, unit));
         weft_builder_from(b, held(t, owner, owner, unit));
         if (told)
-            weft_builder_wait(b, weft_two_level_summed(t, owner, lane), unit / t->lanes + 1);
+            weft_builder_wait(b, weft_two_level_summed(t, owner, lane), weft_quotient(unit, t->lanes) + 1);
         weft_builder_end(b);
     }
 }

@@ -18,6 +18,7 @@
  * Over nodes such memory has a unit in one piece, as it travels, and what comes from other nodes lands there
  * for all of the node.
  */
+#include "core/round.h"
 #include "plan/stream_k.h"
 #include "plan/two_level.h"
 
@@ -28,12 +29,18 @@ enum {
     SHARED_LANES = 8,
 };
 
+/* A tile of an owner's block. */
+typedef struct tile {
+    weft_span rows, cols;
+} tile;
+
 /* What an owner's units are cut from. Found once for all of them: plans for new sizes are made beside runs.
  */
 typedef struct grid {
     weft_span block, rows;
     weft_column_cuts cols;
     int64_t inside, tiles, units; /* of a batch; of all: of a gemm_ar its owners take them in turn */
+    tile *cut;                    /* [inside]; owners of blocks of one size share it */
 } grid;
 
 typedef struct across {
@@ -71,6 +78,21 @@ static weft_span block_of(const across *x, int owner)
                       : weft_problem_part_n(p, x->gen.world, owner);
 }
 
+/* All tiles of a block, row by row: columns are divided for the first row alone. */
+static tile *cut_block(const grid *g, int64_t tile_m)
+{
+    tile *cut = malloc((size_t)(g->inside + 1) * sizeof(*cut)), *next = cut;
+    int64_t columns = g->cols.count;
+
+    for (int64_t row = 0; cut && next < cut + g->inside; row++) {
+        weft_span rows = weft_cut(g->rows, tile_m, row);
+
+        for (int64_t col = 0; col < columns; col++)
+            *next++ = (tile){rows, row ? cut[col].cols : weft_column_cut(&g->cols, col)};
+    }
+    return cut;
+}
+
 static grid grid_of(const across *x, int owner)
 {
     const weft_problem *p = x->gen.problem;
@@ -86,6 +108,34 @@ static grid grid_of(const across *x, int owner)
     return g;
 }
 
+/* Owners of blocks of one size: neighbours, of which there are few kinds. */
+static bool is_alike(const grid *one, const grid *other)
+{
+    return one->rows.count == other->rows.count && one->cols.span.count == other->cols.span.count;
+}
+
+static bool make_grids(across *x)
+{
+    x->grids = malloc((size_t)x->gen.world * sizeof(*x->grids));
+    for (int owner = 0; owner < x->gen.world && x->grids; owner++) {
+        grid *g = &x->grids[owner];
+
+        *g = grid_of(x, owner);
+        g->cut = owner && is_alike(g, g - 1) ? g[-1].cut : cut_block(g, x->tile_m);
+        if (!g->cut)
+            return false;
+    }
+    return x->grids;
+}
+
+static void free_grids(across *x)
+{
+    for (int owner = 0; owner < x->gen.world && x->grids && x->grids[owner].cut; owner++)
+        if (owner == 0 || x->grids[owner].cut != x->grids[owner - 1].cut)
+            free(x->grids[owner].cut);
+    free(x->grids);
+}
+
 static int64_t units(void *context, int owner)
 {
     const across *x = context;
@@ -96,11 +146,10 @@ static int64_t units(void *context, int owner)
 static unit unit_at(const across *x, int owner, int64_t number)
 {
     const grid *g = &x->grids[owner];
-    int64_t tile = x->op == WEFT_OP_GEMM_AR ? number * x->gen.world + owner : number;
-    int64_t batch = tile / g->inside, left = tile - batch * g->inside, row = left / g->cols.count;
-    unit u = {.batch = batch,
-              .d_rows = weft_cut(g->rows, x->tile_m, row),
-              .d_cols = weft_column_cut(&g->cols, left - row * g->cols.count)};
+    int64_t of_all = x->op == WEFT_OP_GEMM_AR ? number * x->gen.world + owner : number;
+    int64_t batch = g->inside == g->tiles ? 0 : weft_quotient(of_all, g->inside);
+    const tile *cut = &g->cut[of_all - batch * g->inside];
+    unit u = {.batch = batch, .d_rows = cut->rows, .d_cols = cut->cols};
 
     u.rows = u.d_rows;
     u.cols = u.d_cols;
@@ -442,13 +491,11 @@ void weft_generate_two_level_gemm(weft_builder *builder)
 
     if (x.op == WEFT_OP_GEMM_AR)
         x.tile_n = weft_stream_k_width(p, p->n, 2 * (int64_t)builder->world);
-    x.grids = malloc((size_t)builder->world * sizeof(*x.grids));
-    if (!x.grids) {
+    if (!make_grids(&x)) {
         builder->failed = true;
+        free_grids(&x);
         return;
     }
-    for (int owner = 0; owner < builder->world; owner++)
-        x.grids[owner] = grid_of(&x, owner);
     x.most = units(&x, 0);
     x.shares = shares_of(&x);
     x.slot_rows = weft_cut(x.grids[0].rows, x.tile_m, 0).count;
@@ -491,5 +538,5 @@ void weft_generate_two_level_gemm(weft_builder *builder)
             weft_two_level_spread(&x.t);
     }
     weft_two_level_end(&x.t);
-    free(x.grids);
+    free_grids(&x);
 }
