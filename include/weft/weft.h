@@ -2,12 +2,12 @@
  * weft: tensor-parallel matrix products and mixture-of-experts routing over several ranks, with the
  * communication woven into the compute.
  *
- * This is the whole public interface: C11, also from C++, without a type of CUDA or MPI. Here stands what a
- * caller needs; docs/contract.md has the rest of what calls promise. Every function that can fail returns a
- * weft_status, and weft_error says what went wrong. The library never exits, aborts or prints.
+ * The whole interface: C11, also from C++, without a type of CUDA or MPI. Here stands what a caller needs;
+ * docs/contract.md has the rest of what calls promise. What can fail returns a weft_status, and weft_error
+ * says what went wrong. The library never exits, aborts or prints.
  *
  * The shortest way: weft_init, weft_alloc, weft_problem_init, a product or a collective in one call,
- * weft_finalize. Plans are for those who choose and keep them by themselves. examples/mlp.c is a program.
+ * weft_finalize (examples/mlp.c). The first six parts are for that; of the others read what you use.
  *
  * Structs that callers make begin with `size`, their sizeof; functions that fill one with defaults set it, of
  * the others (weft_moe_input, _view, _expert, _stats, weft_signal_pad) the caller. They only grow, at their
@@ -81,23 +81,13 @@ WEFT_API const char *weft_version(void);
 WEFT_API size_t weft_dtype_size(weft_dtype dtype);
 WEFT_API const char *weft_dtype_name(weft_dtype dtype);
 
-/* What of an extent lies on each of `parts` ranks: contiguous, sizes differ by at most one, the longer ones
- * first; in granules, by at most one of them, of which the extent's last may be shorter. */
-typedef struct weft_span {
-    int64_t begin;
-    int64_t count;
-} weft_span;
-
-WEFT_API weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
-WEFT_API weft_span weft_part_granular(int64_t extent, int64_t granule, int64_t parts, int64_t index);
-
 /* ---- groups --------------------------------------------------------------------------------------- */
 
 /* A handle stands for one rank and is used by one thread at a time (weft_group_abort: by any). A process may
  * have any number of groups; a rank is a process, or a thread that made its handle itself.
  *
  * Calls marked collective are made by every rank of the group, in the same order. A rank that rejects its
- * arguments gets WEFT_ERR_ARGUMENT, the others WEFT_ERR_PEER, and the group stays usable, unless a call says
+ * arguments gets WEFT_ERR_ARGUMENT, the others WEFT_ERR_PEER, and the group goes on, unless a call says
  * otherwise; ranks that ask for different things get WEFT_ERR_MISMATCH. After WEFT_ERR_TIMEOUT,
  * WEFT_ERR_PEER_DIED, WEFT_ERR_ABORTED or ranks in different calls the group is poisoned: every call returns
  * that error at once, and only freeing remains.
@@ -128,12 +118,6 @@ WEFT_API weft_status weft_group_create_from(weft_allgather_fn allgather, void *c
 
 /* A group whose ranks are threads of this process: groups[r] is rank r's handle, freed by weft_group_free. */
 WEFT_API weft_status weft_group_threads(int size, weft_group **groups);
-
-/* The program's own threads in place of weft's, for the whole process: `run` calls body(argument, i) for each
- * i below count, on any of its `threads` threads, and returns when all have. NULL: weft's own again. */
-typedef void (*weft_parallel)(void *context, int count, void (*body)(void *argument, int index),
-                              void *argument);
-WEFT_API weft_status weft_set_parallel(weft_parallel run, void *context, int threads);
 
 /* Collective over `parent`: ranks that give the same colour become a group, ranked by key, then by their rank
  * in the parent; a negative colour gets NULL. Memory of the parent may be used in it. */
@@ -176,26 +160,51 @@ WEFT_API weft_status weft_memcpy(weft_group *group, void *to, const void *from, 
 /* Where `rank` has what this rank has at `pointer` in memory of weft_alloc; NULL: not so, or another node. */
 WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
 
-/* For programs of one's own, called on the host, where weft_peer is not NULL, also on GPUs: only the caller
- * takes part, and it is done when they return. What lies on `rank` is named by the caller's own address of
- * it. A signal is WEFT_SIGNAL_BYTES of symmetric memory on such a boundary: a 64-bit count from 0 that only
- * grows. A post comes after everything its caller did before; what follows a wait, after everything the
- * posters did before their posts. Puts are seen in any order until then. */
-#define WEFT_SIGNAL_BYTES 128
+/* ---- collectives ---------------------------------------------------------------------------------- */
 
-WEFT_API weft_status weft_put(weft_group *group, void *to, const void *from, size_t bytes, int rank);
-WEFT_API weft_status weft_get(weft_group *group, void *to, const void *from, size_t bytes, int rank);
-WEFT_API weft_status weft_put_signal(weft_group *group, void *to, const void *from, size_t bytes,
-                                     void *signal, uint64_t add, int rank);
-WEFT_API weft_status weft_post_signal(weft_group *group, void *signal, uint64_t add, int rank);
+/* WEFT_AVERAGE, of floats: the sum divided by the number of ranks before it is rounded. */
+typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT, WEFT_AVERAGE } weft_reduction;
 
-/* Until this rank's own signal is at least `value`. `from` is the rank that will post, or -1 where it is not
- * one. */
-WEFT_API weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t value, int from);
+/* Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), float64,
+ * integers (sums wrap) and bool; movement takes any dtype. `count` is of the buffer (all_reduce, broadcast)
+ * or of one rank's share (the others). Every rank gets the same bits. recv may be send; all_gather and
+ * reduce_scatter: the rank's own share of the larger one. */
+WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_gather(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype);
+WEFT_API weft_status weft_reduce_scatter(weft_group *group, const void *send, void *recv, int64_t count,
+                                         weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_to_all(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype);
+WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t count, weft_dtype dtype,
+                                    int root);
 
-/* To a 64-bit word of `rank`; `before` (may be NULL) gets what it was. */
-WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t add, int rank,
-                                     int64_t *before);
+/* With a count for each rank, in rank order, one after another in the larger buffer. Every rank gives the
+ * same `counts` (what each sends; of reduce_scatter, keeps), in all_to_all what it sends to and gets from
+ * each. On GPUs, as the calls with a root and messages, in groups of up to 96 ranks; counts are memory of the
+ * host. */
+WEFT_API weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
+                                       weft_dtype dtype);
+WEFT_API weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *recv,
+                                           const int64_t *counts, weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t *send_counts,
+                                       void *recv, const int64_t *recv_counts, weft_dtype dtype);
+
+/* With a root. gather: `count` elements of every rank to the root's recv; scatter: for each from its send;
+ * reduce: it gets what all_reduce would give. What only the root has may be NULL elsewhere. */
+WEFT_API weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count,
+                                 weft_dtype dtype, int root);
+WEFT_API weft_status weft_scatter(weft_group *group, const void *send, void *recv, int64_t count,
+                                  weft_dtype dtype, int root);
+WEFT_API weft_status weft_reduce(weft_group *group, const void *send, void *recv, int64_t count,
+                                 weft_dtype dtype, weft_reduction reduction, int root);
+
+/* From one rank to another, in order. weft_send returns when the receiver has the message, so two ranks that
+ * first send to each other get WEFT_ERR_MISMATCH, as do another count or dtype. */
+WEFT_API weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft_dtype dtype,
+                               int to);
+WEFT_API weft_status weft_recv(weft_group *group, void *buffer, int64_t count, weft_dtype dtype, int from);
 
 /* ---- problems ------------------------------------------------------------------------------------- */
 
@@ -259,9 +268,6 @@ typedef enum weft_act {
 WEFT_API weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_t n, const void *gate,
                                   int64_t ld_gate, const void *up, int64_t ld_up, void *b, int64_t ld_b);
 
-/* WEFT_AVERAGE, of floats: the sum divided by the number of ranks before it is rounded. */
-typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT, WEFT_AVERAGE } weft_reduction;
-
 /* Names as the command and plans have them, never NULL; the schedules of an op in a layout, without AUTO. */
 WEFT_API const char *weft_op_name(weft_op op);
 WEFT_API const char *weft_schedule_name(weft_op op, weft_schedule schedule);
@@ -290,8 +296,18 @@ typedef struct weft_tuning {
     int32_t reserved[4]; /* zero */
 } weft_tuning;
 
-/* What is to be computed. Sizes are global; weft_part(x, W, r) of them lies on rank r. Fill it with
- * weft_problem_init, then change what differs; what an op does not use is ignored. */
+/* What of an extent lies on each of `parts` ranks: contiguous, sizes differ by at most one, the longer ones
+ * first; in granules, by at most one of them, of which the extent's last may be shorter. */
+typedef struct weft_span {
+    int64_t begin;
+    int64_t count;
+} weft_span;
+
+WEFT_API weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
+WEFT_API weft_span weft_part_granular(int64_t extent, int64_t granule, int64_t parts, int64_t index);
+
+/* What is to be computed. Sizes are global; weft_part(x, W, r) of them lies on rank r. What an op does not
+ * use is ignored. */
 typedef struct weft_problem {
     size_t size;
     weft_op op;
@@ -323,9 +339,7 @@ typedef struct weft_problem {
 #define weft_problem_init(problem, op) weft_problem_init_sized((problem), sizeof(*(problem)), (op))
 WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_op op);
 
-/* ---- plans and runs ------------------------------------------------------------------------------- */
-
-typedef struct weft_plan weft_plan;
+/* ---- tensor-parallel products in one call --------------------------------------------------------- */
 
 /* The buffers of one run, each the part of its matrix that lies on this rank; what an op does not use is
  * ignored. Leading dimensions and strides of a batch are in elements; 0 means dense. Buffers may lie
@@ -348,6 +362,29 @@ typedef struct weft_operands {
     /* `scales` of 128: factors of every 128 of k in a row of A, of blocks of 128 x 128 of B; NULL = 1 */
     const float *a_scale, *b_scale;
 } weft_operands;
+
+/* Collective. Plans are kept by problem in the group, so that a known one costs no more than a run: the 64
+ * used last, within 64 MiB (on GPUs 512), and on CPUs as many again of those that a rank planned by itself;
+ * ranks plan a new m, as a rule, without an exchange of their hosts (docs/contract.md has the exceptions).
+ * The op is the function's, not the problem's. What rank r holds and gets:
+ * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
+ *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
+ *   r; rows part r. B is plain in both.
+ * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
+ * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
+ * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank. */
+WEFT_API weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_rs(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_ar(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+
+/* ---- plans and runs ------------------------------------------------------------------------------- */
+
+typedef struct weft_plan weft_plan;
 
 /* Collective: a plan of the problem, the same on all ranks; rank 0 decides what was left open. It holds no
  * buffers and may run any number of times. */
@@ -373,73 +410,10 @@ WEFT_API void weft_plan_destroy(weft_plan *plan);
 /* What the plan does, with everything decided. */
 WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 
-/* ---- tensor-parallel products in one call --------------------------------------------------------- */
-
-/* Collective. Plans are kept by problem in the group, so that a known one costs no more than a run: the 64
- * used last, within 64 MiB (on GPUs 512), and on CPUs as many again of those that a rank planned by itself;
- * ranks plan a new m, as a rule, without an exchange of their hosts (docs/contract.md has the exceptions).
- * The function has its own op, whatever the problem's is. What rank r holds and gets:
- * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
- *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
- *   r; rows part r. B is plain in both.
- * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
- * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
- * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank. */
-WEFT_API weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem,
-                                  const weft_operands *operands);
-WEFT_API weft_status weft_gemm_rs(weft_group *group, const weft_problem *problem,
-                                  const weft_operands *operands);
-WEFT_API weft_status weft_gemm_ar(weft_group *group, const weft_problem *problem,
-                                  const weft_operands *operands);
-WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem,
-                                  const weft_operands *operands);
-
-/* ---- collectives ---------------------------------------------------------------------------------- */
-
-/* Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), float64,
- * integers (sums wrap) and bool; movement takes any dtype. `count` is of the buffer (all_reduce, broadcast)
- * or of one rank's share (the others). Every rank gets the same bits. recv may be send; all_gather and
- * reduce_scatter: the rank's own share of the larger one. */
-WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
-                                     weft_dtype dtype, weft_reduction reduction);
-WEFT_API weft_status weft_all_gather(weft_group *group, const void *send, void *recv, int64_t count,
-                                     weft_dtype dtype);
-WEFT_API weft_status weft_reduce_scatter(weft_group *group, const void *send, void *recv, int64_t count,
-                                         weft_dtype dtype, weft_reduction reduction);
-WEFT_API weft_status weft_all_to_all(weft_group *group, const void *send, void *recv, int64_t count,
-                                     weft_dtype dtype);
-WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t count, weft_dtype dtype,
-                                    int root);
-
-/* With a count for each rank, in rank order, one after another in the larger buffer. Every rank gives the
- * same `counts` (what each sends; of reduce_scatter, keeps), in all_to_all what it sends to and gets from
- * each. On GPUs, as the calls with a root and messages, in groups of up to 96 ranks; counts are memory of the
- * host. */
-WEFT_API weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
-                                       weft_dtype dtype);
-WEFT_API weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *recv,
-                                           const int64_t *counts, weft_dtype dtype, weft_reduction reduction);
-WEFT_API weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t *send_counts,
-                                       void *recv, const int64_t *recv_counts, weft_dtype dtype);
-
-/* With a root. gather: `count` elements of every rank to the root's recv; scatter: for each from its send;
- * reduce: it gets what all_reduce would give. What only the root has may be NULL elsewhere. */
-WEFT_API weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count,
-                                 weft_dtype dtype, int root);
-WEFT_API weft_status weft_scatter(weft_group *group, const void *send, void *recv, int64_t count,
-                                  weft_dtype dtype, int root);
-WEFT_API weft_status weft_reduce(weft_group *group, const void *send, void *recv, int64_t count,
-                                 weft_dtype dtype, weft_reduction reduction, int root);
-
-/* From one rank to another, in order. weft_send returns when the receiver has the message, so two ranks that
- * first send to each other get WEFT_ERR_MISMATCH, as do another count or dtype. */
-WEFT_API weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft_dtype dtype,
-                               int to);
-WEFT_API weft_status weft_recv(weft_group *group, void *buffer, int64_t count, weft_dtype dtype, int from);
-
 /* ---- products on one rank ------------------------------------------------------------------------- */
 
-/* B packed for this CPU's kernels. Holds no pointers: ranks may share one in symmetric memory. */
+/* B packed for this CPU's kernels, for the k and n it was packed with. Holds no pointers: ranks may share one
+ * in symmetric memory. */
 typedef struct weft_packed weft_packed;
 
 /* D = act(alpha * row_scale[i] * col_scale[j] * A * B + beta * C + bias[j]), row-major, by the threads of
@@ -478,9 +452,9 @@ WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const w
 
 /* Products of many experts in one call, not collective: for each expert e, D = act(alpha * row_scale[i] *
  * col_scale[e][j] * A * B[e] + bias[e][j]) over its rows of A and D: offset[e + 1] - offset[e] of them from
- * row start[e] on. With NULL or a group on the CPU each is weft_gemm's, to the bit. With a group on (Hopper)
- * GPUs everything, also offset and start, is memory of the GPU: the call goes on the group's stream and may
- * be captured. There: float16 and bfloat16 (B also fp8, transposed), rows on 16-byte boundaries. */
+ * row start[e] on. With NULL or a group on the CPU each is weft_gemm's, to the bit. On (Hopper) GPUs
+ * everything, also offset and start, is memory of the GPU, and the call goes on the group's stream: float16
+ * and bfloat16 (B also fp8, transposed), rows on 16-byte boundaries. */
 typedef struct weft_grouped_args {
     size_t size;
     int experts;
@@ -507,14 +481,20 @@ WEFT_API void weft_grouped_args_init_sized(weft_grouped_args *args, size_t size,
                                            int experts, int64_t rows, int64_t n, int64_t k);
 WEFT_API weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_args *args);
 
+/* The program's own threads in place of weft's, for the whole process: `run` calls body(argument, i) for each
+ * i below count, on any of its `threads` threads, and returns when all are through. NULL: weft's own. */
+typedef void (*weft_parallel)(void *context, int count, void (*body)(void *argument, int index),
+                              void *argument);
+WEFT_API weft_status weft_set_parallel(weft_parallel run, void *context, int threads);
+
 /* ---- mixture of experts --------------------------------------------------------------------------- */
 
 /* A layer routes each token to its experts, wherever they live, and brings the weighted sum of their results
- * back. One round is dispatch, experts, combine; the round after it needs no barrier. A lane is one round in
- * flight, and all ranks make the same sequence of rounds on it. A rejected input is WEFT_ERR_ARGUMENT here,
- * WEFT_ERR_PEER elsewhere, and the next round works. On a group of GPUs the calls put kernels on the group's
- * stream, and every array they are given or show is memory of the GPU, but view.expert; those ordered on a
- * stream (weft_group_set_stream) may be captured, and view.rows is then -1. */
+ * back. A round is dispatch, experts, combine; no barrier comes between rounds. A lane is one round in
+ * flight, and all ranks make the same rounds on it. A rejected input is WEFT_ERR_ARGUMENT here, WEFT_ERR_PEER
+ * elsewhere, and the next round works. On GPUs the calls put kernels on the group's stream, and every array
+ * but view.expert is memory of the GPU; ordered on a stream (weft_group_set_stream) they may be captured, and
+ * view.rows is -1. */
 typedef struct weft_moe weft_moe;
 
 typedef enum weft_moe_mode {
@@ -531,8 +511,8 @@ typedef enum weft_moe_impl {
     WEFT_MOE_REFERENCE  /* loops */
 } weft_moe_impl;
 
-/* How tokens travel. As fp8: every 128 elements as e4m3 with a float32 scale, own tokens too; rounded back to
- * dtype where rows are gathered or an expert is called. */
+/* How tokens travel. As fp8: every 128 elements as e4m3 with a float32 scale; of dtype again where rows are
+ * gathered or an expert is called. */
 typedef enum weft_moe_wire {
     WEFT_MOE_WIRE_GIVEN = 0, /* the bytes that are given */
     WEFT_MOE_WIRE_FP8
@@ -577,9 +557,8 @@ typedef struct weft_moe_input {
     const float *weight;   /* tokens x topk; NULL = the weights before with that routing, else 1 */
 } weft_moe_input;
 
-/* What a rank received. A row is one token of one rank; an entry is a row for one local expert, those of
- * expert j at offset[j] .. offset[j + 1]. Valid until the lane's next dispatch, rows until its combine has
- * sent. */
+/* What a rank received. A row is a token of a rank; an entry is a row for one local expert, those of expert j
+ * at offset[j] .. offset[j + 1]. Valid until the lane's next dispatch, rows until its combine has sent. */
 typedef struct weft_moe_view {
     size_t size;
     int64_t rows;
@@ -673,15 +652,37 @@ WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
 /* The experts that live on this rank: their number, and their global ids, ascending. */
 WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert);
 
+/* ---- memory of other ranks ------------------------------------------------------------------------- */
+
+/* For programs of one's own, called on the host, where weft_peer is not NULL, also on GPUs: only the caller
+ * takes part, and it is done when they return. What lies on `rank` is named by the caller's own address of
+ * it. A signal is WEFT_SIGNAL_BYTES of symmetric memory on such a boundary: a 64-bit count from 0 that only
+ * grows. A post comes after everything its caller did before; what follows a wait, after everything the
+ * posters did before their posts. Puts are seen in any order until then. */
+#define WEFT_SIGNAL_BYTES 128
+
+WEFT_API weft_status weft_put(weft_group *group, void *to, const void *from, size_t bytes, int rank);
+WEFT_API weft_status weft_get(weft_group *group, void *to, const void *from, size_t bytes, int rank);
+WEFT_API weft_status weft_put_signal(weft_group *group, void *to, const void *from, size_t bytes,
+                                     void *signal, uint64_t add, int rank);
+WEFT_API weft_status weft_post_signal(weft_group *group, void *signal, uint64_t add, int rank);
+
+/* Until this rank's own signal is at least `value`. `from` is the rank that will post, or -1 where it is not
+ * one. */
+WEFT_API weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t value, int from);
+
+/* To a 64-bit word of `rank`; `before` (may be NULL) gets what it was. */
+WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t add, int rank,
+                                     int64_t *before);
+
 /* ---- GPUs ----------------------------------------------------------------------------------------- */
 
-/* Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs, weft_alloc
- * gives GPU memory, and plans run as kernels. `device` is as CUDA numbers them; -1 takes the GPUs in turn.
- * Ranks may share a GPU (processes on one should run under MPS). Without a GPU, driver or kernels it is
- * WEFT_ERR_UNSUPPORTED on every rank. On GPUs: products of float16, bfloat16 and fp8, collectives, mixture of
- * experts and weft_grouped_gemm, with operands in any memory the GPU can use; over several nodes see
- * docs/nodes.md. A rank that rejects its arguments may be told alone there: its peers wait for its next call.
- */
+/* Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs, and weft_alloc
+ * gives GPU memory. `device` is as CUDA numbers them; -1 takes the GPUs in turn. Ranks may share a GPU
+ * (processes on one should run under MPS). Without a GPU, driver or kernels it is WEFT_ERR_UNSUPPORTED on
+ * every rank. On GPUs: products of float16, bfloat16 and fp8, collectives, mixture of experts and
+ * weft_grouped_gemm, with operands in any memory the GPU can use; over nodes see docs/nodes.md. A rank that
+ * rejects its arguments may be told alone there: its peers wait for its next call. */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
 /* Not collective: with `ordered` not 0 this handle's products, collectives, messages and rounds go on
