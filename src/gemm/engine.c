@@ -26,6 +26,7 @@ enum {
     STREAMED_ROWS = 8,         /* the most that a list of streams has, whatever mr is */
     WIDE_COLUMNS = 1536,       /* of a wide group, at most */
     WIDE_BYTES = 192 << 10,    /* of its panels, which stay in L2 */
+    STAYS_BYTES = 1 << 20,     /* of a B that stays in L2: half of it, wherever kernels have rows of panels */
     WIDE_K = 40                /* for each byte of an element: a longer k waits for B more than it gains */
 };
 
@@ -57,16 +58,17 @@ static int64_t sums_bytes(const weft_kernel *kernel)
     return kernel->run_row ? SUMS_ROW_BYTES : SUMS_BYTES;
 }
 
-/* For a kernel whose panels of B come from L2: whether all of B is no larger than a block of A may be. Then
- * it stays there, and a panel of A passes all of it at once, while it is in L1 since it was packed. */
+/* For a kernel whose panels of B come from L2: whether all of B stays there. Then a panel of A passes all of
+ * it at once, while it is in L1 since it was packed. */
 static bool b_stays(const weft_gemm_tile *tile)
 {
     const weft_kernel *kernel = tile->bind->kernel;
 
     return kernel->run_row && !tile->packed_b && !tile->acc_in_order && !tile->d_in_order &&
            tile->d_count == 1 && tile->m > WEFT_GEMM_STREAM_ROWS && tile->k <= tile->bind->kc &&
-           weft_round_up(tile->n, kernel->nr) * weft_pack_k(kernel, tile->k) <=
-               (int64_t)tile->bind->mc * tile->bind->kc;
+           weft_round_up(tile->n, kernel->nr) * weft_pack_k(kernel, tile->k) *
+                   (int64_t)weft_dtype_size(kernel->type) <=
+               STAYS_BYTES;
 }
 
 static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t k, bool packed,
@@ -317,11 +319,14 @@ static const weft_stream *stream_of(const weft_gemm_tile *tile)
     return stream && stream->rows ? stream : NULL;
 }
 
-int64_t weft_gemm_streamed_block(const weft_gemm_tile *tile)
+int64_t weft_gemm_block(const weft_binding *bind, int64_t k)
 {
-    if (tile->k == 0 || tile->b_rs == 1 || tile->acc_in_order || tile->d_in_order || !stream_of(tile))
-        return 0;
-    return weft_job_cut_evenly(tile->k, tile->bind->kc, tile->bind->kernel->k_step);
+    return weft_job_cut_evenly(k, bind->kc, bind->kernel->k_step);
+}
+
+bool weft_gemm_streams(const weft_gemm_tile *tile)
+{
+    return tile->k > 0 && tile->b_rs != 1 && !tile->acc_in_order && !tile->d_in_order && stream_of(tile);
 }
 
 /* Few rows, B used once: A is packed whole, B is read where it lies. */
@@ -336,9 +341,8 @@ static void run_streamed(const weft_gemm_tile *tile, const weft_stream *stream, 
                      tile->a_cs, tile->m, tile->k);
     if (tile->acc)
         weft_job_copy(sums, tile->n, tile->acc, tile->acc_ld, tile->m, tile->n);
-    stream->run(tile->m, tile->n, tile->k, weft_job_cut_evenly(tile->k, tile->bind->kc, kernel->k_step),
-                workspace, tile->b, tile->b_rs == 1 ? tile->b_cs : tile->b_rs, scratch, sums, tile->n,
-                tile->acc != NULL);
+    stream->run(tile->m, tile->n, tile->k, weft_gemm_block(tile->bind, tile->k), workspace, tile->b,
+                tile->b_rs == 1 ? tile->b_cs : tile->b_rs, scratch, sums, tile->n, tile->acc != NULL);
     weft_job_store(tile, 0, tile->m, 0, tile->n, sums, tile->n);
 }
 

@@ -147,8 +147,10 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
 
 void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace);
 
-/* Where the tile is few rows of a row-major B that is read as it lies: the k of a block, each of which is
- * summed from zero and added to those before. 0: it is not. */
-int64_t weft_gemm_streamed_block(const weft_gemm_tile *tile);
+/* The k of a block, each of which is summed from zero and added to those before. */
+int64_t weft_gemm_block(const weft_binding *bind, int64_t k);
+
+/* Whether the tile is few rows of a row-major B that is read as it lies. */
+bool weft_gemm_streams(const weft_gemm_tile *tile);
 
 #endif

@@ -16,6 +16,8 @@ enum {
     PIECES_LEAST = 4,            /* of a strip's B: who comes to help at the end packs some of them too */
     POLLS = 1024,                /* of a piece that another packs, before the CPU is offered to it */
     LINE_BYTES = 16 << 10,       /* of B that is read as it lies: shorter ones are fetched badly */
+    NEAR_SUMS_BYTES = 16 << 10,  /* of a task that has longer ones instead: L1 has its sums */
+    SHORT_LINE_BYTES = 1 << 10,  /* each is in a page of its own, whose address takes longer than it */
     LINE_END_BYTES = 2560,       /* could be read in the time that the end of a strip's line costs */
     SUM_BYTES = 4,               /* of a sum, whatever its type */
     PACKED_BYTES_MOST = 64 << 20 /* of B packed at a time; wider ones are worked off in column blocks */
@@ -265,16 +267,18 @@ static void run_grid(grid *g, weft_pool *pool)
 
 /*
  * Few rows of a row-major B whose lines are too short to be shared: members take blocks of k instead, with
- * the whole lines of B. Each block is summed by itself; then the blocks are added in ascending k, as one
- * thread does, so that the bits are the same.
+ * the whole lines of B, or where there are fewer blocks than members longer pieces of them. Each block is
+ * summed by itself; then the blocks are added in ascending k, as one thread does, so that the bits are the
+ * same.
  */
 typedef struct by_blocks {
     const weft_gemm_tile *tile;
     int members;
     int64_t block, blocks; /* k of one; how many */
-    int64_t whole;         /* of these a task each; each of the others is cut into `members` tasks */
-    int64_t cols;          /* of a member: of such a task, and of the sums that it adds up */
-    void *sums;            /* blocks x m x n, float or of int8 int32_t */
+    int64_t whole;         /* of these a task each; each of the others is cut into `strips` of `cols` */
+    int64_t strips, cols;
+    int64_t add_cols; /* of the sums that a member adds up */
+    void *sums;       /* blocks x m x n, float or of int8 int32_t */
     char *workspace;
     size_t workspace_bytes; /* of one member */
     _Atomic int64_t next;   /* taken by fetch_add; the pool's start and end order the data */
@@ -285,13 +289,36 @@ static size_t sums_bytes(const weft_gemm_tile *tile, int64_t block)
     return (size_t)(weft_divide_up(tile->k, block) * tile->m * tile->n) * SUM_BYTES;
 }
 
+/* Of a block that is cut: for each member, or where blocks are fewer, as many as keep nearly all at work. */
+static int64_t strips_of_block(int64_t blocks, int members)
+{
+    return blocks >= members ? members : members / blocks;
+}
+
+/* Whether fewer blocks than members are worth sharing: longer lines, in a third of as many pages, for nearly
+ * all members, whose sums are near. */
+static bool few_blocks_pay(const weft_gemm_tile *tile, int64_t blocks, int members)
+{
+    int64_t strips = strips_of_block(blocks, members), line = tile->n / members;
+
+    return blocks > 1 && line >= tile->bind->kernel->nr &&
+           line * (int64_t)weft_dtype_size(tile->b_dtype) <= SHORT_LINE_BYTES &&
+           tile->m * weft_divide_up(tile->n, strips) * SUM_BYTES <= NEAR_SUMS_BYTES &&
+           10 * blocks * strips >= 9 * members;
+}
+
 /* The k of such a block; 0 where columns are shared out. */
 static int64_t block_to_share(const weft_gemm_tile *tile, int members)
 {
-    int64_t block = members > 1 ? weft_gemm_streamed_block(tile) : 0;
-    bool short_lines = tile->n / members * (int64_t)weft_dtype_size(tile->b_dtype) < LINE_BYTES;
+    int64_t line = tile->n / members * (int64_t)weft_dtype_size(tile->b_dtype), block, blocks;
 
-    return block > 0 && short_lines && weft_divide_up(tile->k, block) >= members ? block : 0;
+    if (members == 1 || !weft_gemm_streams(tile))
+        return 0;
+    block = weft_gemm_block(tile->bind, tile->k);
+    blocks = weft_divide_up(tile->k, block);
+    if (blocks >= members)
+        return line < LINE_BYTES ? block : 0;
+    return few_blocks_pay(tile, blocks, members) ? block : 0;
 }
 
 /* The most columns that a member has at a time where it packs them itself; a member alone has all. */
@@ -319,12 +346,12 @@ static void sum_blocks(void *argument, int member)
 {
     by_blocks *s = argument;
     const weft_gemm_tile *tile = s->tile;
-    int64_t tasks = s->whole + (s->blocks - s->whole) * s->members, task;
+    int64_t tasks = s->whole + (s->blocks - s->whole) * s->strips, task;
 
     while ((task = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed)) < tasks) {
         bool whole = task < s->whole;
-        int64_t b = whole ? task : s->whole + (task - s->whole) / s->members, k0 = b * s->block;
-        int64_t j = whole ? 0 : (task - s->whole) % s->members * s->cols;
+        int64_t b = whole ? task : s->whole + (task - s->whole) / s->strips, k0 = b * s->block;
+        int64_t j = whole ? 0 : (task - s->whole) % s->strips * s->cols;
 
         if (j >= tile->n)
             continue;
@@ -359,7 +386,7 @@ static void add_blocks(void *argument, int member)
 {
     by_blocks *s = argument;
     const weft_gemm_tile *tile = s->tile;
-    int64_t j = member * s->cols, cols = weft_min(s->cols, tile->n - j);
+    int64_t j = member * s->add_cols, cols = weft_min(s->add_cols, tile->n - j);
 
     if (cols <= 0)
         return;
@@ -380,13 +407,16 @@ static void add_blocks(void *argument, int member)
 static void run_by_blocks(const weft_gemm_tile *tile, int64_t block, weft_pool *pool, int members,
                           char *workspace, size_t workspace_bytes)
 {
-    int64_t blocks = weft_divide_up(tile->k, block);
+    int64_t blocks = weft_divide_up(tile->k, block), strips = strips_of_block(blocks, members);
+    int nr = tile->bind->kernel->nr;
     by_blocks s = {.tile = tile,
                    .members = members,
                    .block = block,
                    .blocks = blocks,
                    .whole = blocks / members * members,
-                   .cols = weft_round_up(weft_divide_up(tile->n, members), tile->bind->kernel->nr),
+                   .strips = strips,
+                   .cols = weft_round_up(weft_divide_up(tile->n, strips), nr),
+                   .add_cols = weft_round_up(weft_divide_up(tile->n, members), nr),
                    .sums = workspace + (size_t)members * workspace_bytes,
                    .workspace = workspace,
                    .workspace_bytes = workspace_bytes};

@@ -112,7 +112,14 @@ static double task_cost(const weft_problem *p, const weft_gemm_steps *steps, int
            TASK_STEPS;
 }
 
-/* What the busiest worker does. Tiles are dealt in turn, row by row. */
+/* Whether a worker's next tile has the columns of its last one. Tiles are dealt in turn, row by row; those of
+ * a two_shot owner by owner, whose tiles are of other columns each. */
+static bool keeps_columns(const weft_problem *p, const grid *g)
+{
+    return p->schedule == WEFT_SCHEDULE_TWO_SHOT ? g->across == 1 : p->tuning.workers % g->across == 0;
+}
+
+/* What the busiest worker does. */
 static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps *steps, grid *g)
 {
     int64_t lanes = p->tuning.workers, columns = weft_divide_up(e->cols, steps->nr),
@@ -134,8 +141,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
                 (e->shards * (double)p->l * (double)e->rows * (double)columns);
     g->cost = first = task_cost(p, steps, rows, cols, e->k, false);
     if (rounds > 1)
-        g->cost +=
-            (rounds - 1) * (lanes % g->across == 0 ? task_cost(p, steps, rows, cols, e->k, true) : first);
+        g->cost += (rounds - 1) * (keeps_columns(p, g) ? task_cost(p, steps, rows, cols, e->k, true) : first);
     if (p->op == WEFT_OP_GEMM_AR && e->steps > 1 && g->across > 1)
         g->cost += rounds * TRAVEL_MOVES * result_steps * (double)rows * (double)cols;
     if (e->owners) /* an owner adds a tile up where it has multiplied it: few tiles are few workers */

@@ -126,7 +126,7 @@ static void test_streams(const weft_core *core, weft_dtype dtype)
     make_operands(&c, bind, &o);
     weft_gemm_tile tile = make_tile(&c, bind, &o);
 
-    CHECK(weft_gemm_streamed_block(&tile) > 0);
+    CHECK(weft_gemm_streams(&tile));
     free_operands(&c, &o);
 }
 #endif

@@ -1,6 +1,7 @@
 /* weft_gemm and weft_pack: exact against a plain sum, for any number of threads, batched, packed or not. */
 #include "core/dtype.h"
 #include "core/pool.h"
+#include "gemm/gemm.h"
 #include "support/check.h"
 
 #include <math.h>
@@ -257,6 +258,24 @@ static void check_crowd(void)
     CHECK_INT(weft_set_parallel(NULL, NULL, 0), WEFT_OK);
 }
 
+/* Few rows of a row-major B in three blocks of k, of which each has four strips for twelve members. */
+static void check_crowd_on_few_rows(void)
+{
+    static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_I8, WEFT_F16};
+    weft_error_text error;
+    const weft_core *core;
+
+    CHECK_INT(weft_core_current(&core, &error), WEFT_OK);
+    for (int i = 0; i < 8; i++) {
+        const weft_binding *bind = weft_core_binding(core, types[i % 4], false);
+        int64_t rows = i < 4 ? 1 : 3, k = 2 * (int64_t)bind->kc + bind->kc / 2;
+
+        CHECK_INT(weft_set_parallel(i & 1 ? backwards : some_late, NULL, CROWD), WEFT_OK);
+        check_threads(types[i % 4], (shape){rows, CROWD * bind->kernel->nr + 5, k, 1}, 0, false, (uint64_t)i);
+    }
+    CHECK_INT(weft_set_parallel(NULL, NULL, 0), WEFT_OK);
+}
+
 static void *call_from_thread(void *argument)
 {
     check_case(WEFT_F32, (shape){70, 130, 90, 1}, 0, 0, false, 2, (uint64_t)(uintptr_t)argument);
@@ -451,6 +470,7 @@ int main(void)
         pthread_join(threads[i], NULL);
     gated();
     check_crowd();
+    check_crowd_on_few_rows();
     check_alone();
     check_errors();
     check_other_packed(WEFT_F32);

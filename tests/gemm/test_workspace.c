@@ -67,17 +67,15 @@ static void test_blocks_have_all_columns(const weft_core *core, weft_dtype dtype
     const weft_binding *bind = weft_core_binding(core, dtype, false);
     weft_gemm_tile tile = weft_gemm_tile_init(bind, dtype);
     const int members = 16;
-    int64_t block;
-
     tile.n = (int64_t)members * 1024;
     tile.k = 1 << 20;
     tile.a_rs = tile.k;
     tile.a_cs = tile.b_cs = 1;
     tile.b_rs = tile.n;
     for (tile.m = 1; tile.m <= 16; tile.m++)
-        if (dtype != WEFT_I8 && (block = weft_gemm_streamed_block(&tile)) > 0)
+        if (dtype != WEFT_I8 && weft_gemm_streams(&tile))
             CHECK(weft_product_member_bytes(&tile, members) >=
-                  weft_gemm_workspace_bytes(bind, tile.m, tile.n, block, false));
+                  weft_gemm_workspace_bytes(bind, tile.m, tile.n, weft_gemm_block(bind, tile.k), false));
 }
 
 /* One thread has all columns, however many strips more would have. */

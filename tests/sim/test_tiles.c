@@ -38,6 +38,16 @@ enum {
     WORKERS = sizeof(workers) / sizeof(*workers)
 };
 
+/* Of kernels that the CPU at hand need not have. */
+static const weft_gemm_steps kernels[] = {
+    {.mr = 32, .nr = 32, .k_step = 32, .m_tile = 256, .n_tile = 512, .k_tile = 1536}, /* AMX */
+    {.mr = 12, .nr = 32, .k_step = 1, .m_tile = 360, .n_tile = 512, .k_tile = 512},   /* AVX-512 */
+    {.mr = 6, .nr = 16, .k_step = 1, .m_tile = 144, .n_tile = 512, .k_tile = 256},    /* AVX2 */
+    {.mr = 8, .nr = 12, .k_step = 4, .m_tile = 192, .n_tile = 516, .k_tile = 1280},   /* Neoverse */
+};
+
+enum { KERNELS = sizeof(kernels) / sizeof(*kernels) };
+
 static weft_machine machine;
 static weft_gemm_steps steps;
 static const weft_gemm_steps amx = {
@@ -256,6 +266,26 @@ static void llama_layers(void)
                 }
 }
 
+static void work_with(weft_gemm_steps of)
+{
+    steps = of;
+    machine.step_m = of.mr; /* it is taken for such a machine */
+    machine.step_n = of.nr;
+}
+
+/* With the steps of the CPU at hand, and where there is time of all kernels. */
+static void llama_layers_on_all(void)
+{
+    const weft_gemm_steps own = steps;
+
+    llama_layers();
+    for (int kernel = 0; kernel < check_repeat(0, KERNELS); kernel++) {
+        work_with(kernels[kernel]);
+        llama_layers();
+    }
+    work_with(own);
+}
+
 /* The first rank and the last, by every schedule of both operations. */
 static void ends_work(const layer *of, int64_t m, int world, int threads)
 {
@@ -289,18 +319,12 @@ static void other_layers_and_workers(void)
         {"405B gate_up", true, 106496, 16384}, {"405B down", false, 16384, 53248},
         {"GPT-2 up", true, 6400, 1600},        {"GPT-2 o", false, 1600, 6400},
     };
-    static const weft_gemm_steps kernels[] = {
-        {.mr = 32, .nr = 32, .k_step = 32, .m_tile = 256, .n_tile = 512, .k_tile = 1536}, /* AMX */
-        {.mr = 12, .nr = 32, .k_step = 1, .m_tile = 360, .n_tile = 512, .k_tile = 512},   /* AVX-512 */
-        {.mr = 6, .nr = 16, .k_step = 1, .m_tile = 144, .n_tile = 512, .k_tile = 256},    /* AVX2 */
-        {.mr = 8, .nr = 12, .k_step = 4, .m_tile = 192, .n_tile = 516, .k_tile = 1280},   /* Neoverse */
-    };
     static const int64_t m_of[] = {1, 8, 32, 512, 2000, 8192};
     static const int worlds_of[] = {2, 3, 4, 6, 8}, workers_of[] = {3, 6, 8, 12, 24, 48};
     const weft_gemm_steps own = steps;
     long number = 0, every = check_repeat(11, 1); /* prime to those counts: each is met with each */
 
-    for (size_t kernel = 0; kernel < sizeof(kernels) / sizeof(*kernels); kernel++)
+    for (int kernel = 0; kernel < KERNELS; kernel++)
         for (size_t of = 0; of < sizeof(others) / sizeof(*others); of++)
             for (size_t m = 0; m < sizeof(m_of) / sizeof(*m_of); m++)
                 for (size_t w = 0; w < sizeof(worlds_of) / sizeof(*worlds_of); w++)
@@ -322,15 +346,11 @@ static void odd_ranks_work(void)
     static const layer down = {"Qwen 7B down", false, 3584, 18944}, up = {"DeepSeek up", true, 4096, 7168};
     const weft_gemm_steps own = steps;
 
-    steps = v1;
-    machine.step_m = steps.mr;
-    machine.step_n = steps.nr;
+    work_with(v1);
     layer_works(&down, WEFT_OP_GEMM_AR, 14, 8, 6, 2); /* two_shot is simulated */
     layer_works(&down, WEFT_OP_GEMM_AR, 16, 8, 6, 2);
     layer_works(&up, WEFT_OP_GEMM_AS, 31, 5, 54, 0);
-    steps = own;
-    machine.step_m = steps.mr;
-    machine.step_n = steps.nr;
+    work_with(own);
 }
 
 /* One worker: whole rows of tiles over all of k, where those are two for every owner. */
@@ -588,9 +608,7 @@ int main(void)
     CHECK_INT(weft_machine_find("cpu", &machine, &error), WEFT_OK);
     CHECK_INT(weft_core_current(&core, &error), WEFT_OK);
     machine.units = 8 * 64; /* a core for every worker */
-    steps = weft_gemm_steps_of(weft_core_binding(core, WEFT_BF16, false));
-    machine.step_m = steps.mr; /* it is taken for this one */
-    machine.step_n = steps.nr;
+    work_with(weft_gemm_steps_of(weft_core_binding(core, WEFT_BF16, false)));
     one_worker_is_left_alone();
     a_grain_is_whole_panels();
     one_worker_sends_while_it_multiplies();
@@ -606,6 +624,6 @@ int main(void)
     starts_are_not_bought();
     other_layers_and_workers();
     odd_ranks_work();
-    llama_layers();
+    llama_layers_on_all();
     return check_report("test_sim_tiles");
 }

@@ -49,6 +49,7 @@ typedef struct subject {
     interpreter torch;
     double max_err, err_bound;
     bool ok;
+    _Atomic int64_t loops; /* taken by fetch_add */
     _Atomic uint64_t sink;
 } subject;
 
@@ -281,16 +282,17 @@ static bool loops_differ(const weft_binding *bind)
     return loop_in_l1(bind).k < bind->kc;
 }
 
-/* How often a thread runs a loop in place of the product's calls. */
+/* How often the loop runs in place of the product's calls. */
 static int64_t loop_count(const subject *it, kernel_loop loop)
 {
     const weft_kernel *kernel = it->bind->kernel;
     double tiles = (double)it->m / kernel->mr * (double)it->n / kernel->nr * (double)it->k / (double)loop.k;
 
-    return (int64_t)(tiles / (double)loop.panels / it->threads * it->calls) + 1;
+    return (int64_t)(tiles / (double)loop.panels * it->calls) + 1;
 }
 
-static void run_loop(const subject *it, int member, kernel_loop loop)
+/* Threads take what is left, as those of a product do: cores need not have one pace. */
+static void run_loop(subject *it, int member, kernel_loop loop)
 {
     const weft_kernel *kernel = it->bind->kernel;
     int64_t k_bytes = loop.k * (int64_t)weft_dtype_size(kernel->type);
@@ -299,7 +301,7 @@ static void run_loop(const subject *it, int member, kernel_loop loop)
 
     if (kernel->prepare)
         kernel->prepare();
-    for (int64_t i = loop_count(it, loop); i > 0; i--) {
+    for (int64_t count = loop_count(it, loop); atomic_fetch_add(&it->loops, 1) < count;) {
         if (loop.panels > 1)
             kernel->run_row(loop.k, a, &b, c, loop.panels * kernel->nr, 0);
         else
@@ -325,7 +327,7 @@ static double loop_flops(const subject *it, kernel_loop loop)
     const weft_kernel *kernel = it->bind->kernel;
     double one = 2.0 * kernel->mr * kernel->nr * (double)(loop.k * loop.panels);
 
-    return one * (double)loop_count(it, loop) * it->threads / it->calls;
+    return one * (double)loop_count(it, loop) / it->calls;
 }
 
 /* Plain wide loads over the B that the next call would read. */
@@ -356,6 +358,7 @@ static int on_pool(subject *it, weft_pool_work work)
 
     if (weft_pool_borrow(it->threads, 0, &loan, &error) != WEFT_OK)
         return 1;
+    atomic_store(&it->loops, 0);
     weft_pool_run(loan.pool, it->threads, work, it);
     weft_pool_return(&loan);
     return 0;
@@ -367,6 +370,19 @@ static int run_ceiling(void *argument, int iteration)
 
     (void)iteration;
     return on_pool(it, ceiling_work);
+}
+
+static int run_one_ceiling(void *argument, int iteration)
+{
+    subject *it = argument;
+    int threads = it->threads;
+
+    (void)iteration;
+    it->threads = 1;
+    int status = on_pool(it, ceiling_work);
+
+    it->threads = threads;
+    return status;
 }
 
 static int run_in_l1(void *argument, int iteration)
@@ -483,7 +499,8 @@ static void print_row(subject *it, const bench_contender *c, int count)
     double loop = loop_flops(it, loop_of_product(it->bind)),
            short_loop = loop_flops(it, loop_in_l1(it->bind));
     const bench_contender *ceiling = running(c, count, run_ceiling), *l1 = running(c, count, run_in_l1);
-    const bench_contender *reads = running(c, count, run_bandwidth), *one = running(c, count, run_one_thread);
+    const bench_contender *reads = running(c, count, run_bandwidth), *one = running(c, count, run_one_thread),
+                          *one_loop = running(c, count, run_one_ceiling);
     const bench_contender *peer = running(c, count, it->blas ? run_blas : run_torch);
     bool few = it->m <= FEW_ROWS;
 
@@ -510,6 +527,7 @@ static void print_row(subject *it, const bench_contender *c, int count)
     report_real(r, "of_memory", over_product(reads));
     report_real(r, "one_thread_us", median_of(one));
     report_real(r, "thread_speedup", over_product(one));
+    report_real(r, "loop_speedup", over_product(one_loop) / over_product(ceiling));
     report_text(r, "peer", "%s", it->blas ? it->blas->name : it->torch.name);
     report_real(r, "peer_us", median_of(peer));
     report_real(r, "speedup", over_product(peer));
@@ -525,7 +543,7 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
 {
     subject it = {
         .context = context, .m = m, .n = n, .k = k, .dtype = dtype, .packed = packed, .threads = threads};
-    bench_contender contenders[6] = {
+    bench_contender contenders[7] = {
         {.name = "weft", .argument = &it, .prepare = poison, .run = run_weft, .check = check},
         {.name = "ceiling", .argument = &it, .run = run_ceiling}};
     char label[96];
@@ -537,9 +555,12 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
         1 + (int)fmin(200, sample_us / (2.0 * (double)m * (double)n * (double)k / 2e5 / threads + 600));
     if (m <= FEW_ROWS)
         contenders[count++] = (bench_contender){.name = "bandwidth", .argument = &it, .run = run_bandwidth};
-    if (threads > 1)
+    if (threads > 1) {
         contenders[count++] = (bench_contender){
             .name = "one thread", .argument = &it, .prepare = poison, .run = run_one_thread, .check = check};
+        contenders[count++] =
+            (bench_contender){.name = "one thread's ceiling", .argument = &it, .run = run_one_ceiling};
+    }
     if (blas) {
         blas->set_threads(threads);
         contenders[count++] = (bench_contender){
@@ -627,6 +648,7 @@ int bench_gemm(bench_context *context)
         {"of L1", "of_l1", REPORT_RATIO, 6},
         {"of memory", "of_memory", REPORT_RATIO, 9},
         {"threads x", "thread_speedup", REPORT_RATIO, 9},
+        {"loop x", "loop_speedup", REPORT_RATIO, 6},
         {"peer", "peer", REPORT_PLAIN, 16},
         {"vs peer", "speedup", REPORT_RATIO, 8},
         {"ok", "ok", REPORT_PLAIN, 4},
@@ -646,8 +668,9 @@ int bench_gemm(bench_context *context)
                 "packed: B was packed beforehand; of ceiling: beside the kernel's own loop on the panels of "
                 "a block;\n"
                 "of L1: on such short panels that they lie in L1, where those do not; of memory: beside "
-                "plain reads of "
-                "B\n(few rows); threads x: beside one thread; vs peer: the peer's time over weft's");
+                "plain reads of B\n"
+                "(few rows); threads x: beside one thread; loop x: the same of the kernel's own loop;\n"
+                "vs peer: the peer's time over weft's");
     if (!options->sizes_given)
         return bench_usual(context, options->dtype_given, p.dtype, threads);
     p.m = p.m ? p.m : 1024;
