@@ -86,8 +86,10 @@
     X(cuEventElapsedTime)                                                                                    \
     X(cuTensorMapEncodeTiled)
 
-/* Of drivers from CUDA 12.1 on: NULL in others, which have no multicast then. */
+/* Of drivers from CUDA 12.1 on, and the first of those as new as the header: NULL in others, which have no
+ * multicast then, and where weft does not know what its kernels follow in a graph. */
 #define WEFT_CUDA_LATER_CALLS(X)                                                                             \
+    X(cuStreamGetCaptureInfo)                                                                                \
     X(cuMulticastGetGranularity)                                                                             \
     X(cuMulticastCreate)                                                                                     \
     X(cuMulticastAddDevice)                                                                                  \

@@ -5,6 +5,7 @@
 #include "choose/cuda/choose.h"
 #include "run/cuda/halves.h"
 #include "run/cuda/leftover.h"
+#include "run/cuda/tail.h"
 #include "run/scales.h"
 
 #include <stdlib.h>
@@ -470,12 +471,30 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
     return WEFT_OK;
 }
 
+/* What a run of sums as marked words writes of the caller's memory: its rows of D. */
+static weft_cuda_extent written_by(const weft_cuda_exchange *x)
+{
+    uintptr_t d = (uintptr_t)x->d;
+    int64_t rows = x->returns ? x->m : x->rows;
+
+    return (weft_cuda_extent){d, d + (size_t)(rows * x->d_ld) * weft_dtype_size((weft_dtype)x->dtype)};
+}
+
+/* Such a run's kernels: the first waits for all that precedes the run before it lets the second in. */
+static bool leads(const weft_cuda_executor *executor)
+{
+    return executor->kind == WEFT_CUDA_EXCHANGE && executor->splitk.kernel && executor->splitk.early;
+}
+
 static weft_status launch_product(const weft_cuda_executor *executor, CUstream stream, weft_error_text *error)
 {
     weft_cuda_exchange exchange = exchange_of(executor);
+    bool ahead =
+        leads(executor) && weft_cuda_tail_leaves(executor->device->cu, stream, executor->splitk.weights);
 
     if (executor->splitk.kernel)
-        return weft_splitk_product_launch(executor->device, &executor->splitk, &exchange, stream, error);
+        return weft_splitk_product_launch(executor->device, &executor->splitk, &exchange, ahead, stream,
+                                          error);
     return executor->library.lt ? weft_cublaslt_product_launch(&executor->library, stream, error) : WEFT_OK;
 }
 
@@ -490,6 +509,8 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
         status = launch_kernel(executor, stream, error);
     if (status == WEFT_OK && executor->product_last)
         status = launch_product(executor, stream, error);
+    if (status == WEFT_OK && leads(executor))
+        weft_cuda_tail_set(executor->device->cu, stream, written_by(&executor->exchange));
     return status;
 }
 

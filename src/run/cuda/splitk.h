@@ -20,6 +20,9 @@
 /* Tokens whose sums of 16 columns are one vector of each of a warp's threads. */
 enum { WEFT_CUDA_SPLITK_EIGHT = 8 };
 
+/* More of `ahead` take longer: they hold up what the kernel before waits for. */
+enum { WEFT_CUDA_SPLITK_AHEAD = 3 };
+
 /* Stages begin on a multiple of 1024, behind their barriers. */
 #define WEFT_CUDA_SPLITK_SHARED_BYTES(stage_bytes) (2 * 1024 + (stage_bytes))
 enum { WEFT_CUDA_SPLITK_SHARED_MOST = WEFT_CUDA_SPLITK_SHARED_BYTES(204 * 1024) };
@@ -45,6 +48,7 @@ typedef struct weft_cuda_splitk {
     int32_t sharers; /* tiles side by side whose CTAs bring their tokens to one another */
     int32_t rows;    /* of the tokens, that each of them brings: tiles of as many as there are, evenly */
     int32_t eights;  /* of tokens, that a slice adds up, where sums are sent */
+    int32_t ahead;   /* steps whose weights a CTA asks for before the kernel before it has ended */
     void *d;
     const void *c, *bias; /* NULL: none */
     int64_t d_ld, c_ld;

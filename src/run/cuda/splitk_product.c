@@ -117,6 +117,9 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
                            ? weft_splitk_stages_beside(way.tile, made.args.width, made.grid, device->sm_count)
                            : weft_splitk_stages(way.tile, made.args.width);
     made.shared_bytes = (unsigned)WEFT_CUDA_SPLITK_SHARED_BYTES(made.args.stages * made.args.stage_bytes);
+    made.weights = (weft_cuda_extent){(uintptr_t)q.b.at,
+                                      (uintptr_t)q.b.at + (size_t)((q.b.transposed ? q.n : q.k) * q.b.ld) *
+                                                              weft_dtype_size(q.b.dtype)};
     kernels = made.sends ? device->splitk_send : way.sent ? device->splitk_sent : device->splitk;
     made.kernel = kernels[q.a.dtype == WEFT_F16][way.tile][q.b.transposed];
     status = encode(device->cu, &q.a, q.k, q.m, (int)rows, &made.args.tokens, error);
@@ -141,7 +144,7 @@ void weft_splitk_product_free(weft_cuda_device *device, weft_splitk_product *pro
 }
 
 weft_status weft_splitk_product_launch(weft_cuda_device *device, const weft_splitk_product *product,
-                                       const weft_cuda_exchange *exchange, CUstream stream,
+                                       const weft_cuda_exchange *exchange, bool ahead, CUstream stream,
                                        weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
@@ -154,6 +157,7 @@ weft_status weft_splitk_product_launch(weft_cuda_device *device, const weft_spli
          .value.programmaticStreamSerializationAllowed = 1}};
     CUlaunchConfig config = weft_cuda_config(product->grid, product->threads, product->shared_bytes, stream);
 
+    args.ahead = ahead && product->early && product->sends ? WEFT_CUDA_SPLITK_AHEAD : 0;
     config.attrs = attributes;
     config.numAttrs = product->early ? 2 : 1;
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, product->kernel, parameters, NULL));

@@ -10,6 +10,7 @@
 #include "run/cuda/exchange.h"
 #include "run/cuda/program.h"
 #include "run/cuda/splitk.h"
+#include "run/cuda/tail.h"
 
 /* A product that is ready to run; `kernel` NULL: none. */
 typedef struct weft_splitk_product {
@@ -21,6 +22,7 @@ typedef struct weft_splitk_product {
     bool early; /* may come in while the kernel before it ends */
     bool sends; /* its sums to other ranks, and does not store them */
     bool fits;  /* all of it is on a GPU that ranks share at once: it may wait for theirs */
+    weft_cuda_extent weights;
 } weft_splitk_product;
 
 /* The product of a part whose problem says so, of several ranks that of its GEMM task. `product->kernel` is
@@ -32,9 +34,10 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
                                      weft_error_text *error);
 void weft_splitk_product_free(weft_cuda_device *device, weft_splitk_product *product);
 
-/* Enqueues it; where it sends, with `exchange`. */
+/* Enqueues it; where it sends, with `exchange`. `ahead`: no kernel that may still run when it is let in
+ * writes the weights, so the first of them are asked for at once. */
 weft_status weft_splitk_product_launch(weft_cuda_device *device, const weft_splitk_product *product,
-                                       const weft_cuda_exchange *exchange, CUstream stream,
+                                       const weft_cuda_exchange *exchange, bool ahead, CUstream stream,
                                        weft_error_text *error);
 
 #endif

@@ -39,6 +39,13 @@ constexpr bool BF16 = true;
 [[maybe_unused]] constexpr int NARROW = DTYPE_BF16;
 #endif
 
+/* Sums go to the ranks that add them up. */
+#ifdef WEFT_CUDA_SENDS
+constexpr bool SENDS = true;
+#else
+constexpr bool SENDS = false;
+#endif
+
 /* Slices send their sums through memory to those that add them up: see slices_sm90.cuh. */
 #ifdef WEFT_CUDA_SENT
 constexpr bool SENT = true;
@@ -55,7 +62,8 @@ template <int TOKENS_, int COLS_, int CTAS> struct Tile {
     static constexpr int LEAST = WEFT_CUDA_SPLITK_STAGES(TOKENS, COLS, CTAS); /* stages of all tokens */
     static constexpr int CONSUMERS = 128 * GROUPS;
     static constexpr int LINE = COLS + 4; /* floats; the columns of four tokens fall on all banks */
-    static constexpr uint32_t full = 0u - 1024, empty = full + 8 * BARRIERS, last = empty + 8 * BARRIERS;
+    static constexpr uint32_t full = 0u - 1024, empty = full + 8 * BARRIERS, early = empty + 8 * BARRIERS,
+                              last = early + 8 * WEFT_CUDA_SPLITK_AHEAD;
     static_assert(4 * LINE * TOKENS <= LEAST * WEFT_CUDA_SPLITK_STAGE_BYTES(TOKENS, COLS),
                   "the sums go where the stages were");
 };
@@ -107,31 +115,71 @@ template <class T> __device__ __forceinline__ Work work_of(const weft_cuda_split
             (int)((int64_t)p.steps * (part + 1) / parts)};
 }
 
-/* One thread: keeps the stages full. ALONG_K: k is contiguous in the weights' memory. What lies beyond the
- * operands is not asked for, because zeros in its place take longer than data: what stays there of earlier
- * stages goes into sums that nobody reads. */
+/* Of a CTA's columns those that there are, in boxes of 64: what lies beyond the operands is not asked for,
+ * because zeros in its place take longer than data. What stays there of earlier stages goes into sums that
+ * nobody reads. */
+template <class T> __device__ __forceinline__ int boxes_of(const weft_cuda_splitk &p, const Work &w)
+{
+    return min(T::GROUPS, max(0, weft_divide_up(p.n - w.col0, 64)));
+}
+
+/* The weights of a step, ALONG_K: k is contiguous in their memory. */
+template <class T, bool ALONG_K>
+__device__ __forceinline__ void load_weights(const weft_cuda_splitk &p, const Work &w, int step, uint32_t at,
+                                             uint32_t bar)
+{
+    int boxes = boxes_of<T>(p, w);
+#pragma unroll
+    for (int i = 0; i < T::GROUPS; i++)
+        if (i < boxes && ALONG_K)
+            tile_load(at + i * BOX_BYTES, &p.weights, bar, step * STEP, w.col0 + i * 64);
+        else if (i < boxes)
+            tile_load(at + i * BOX_BYTES, &p.weights, bar, w.col0 + i * 64, step * STEP);
+}
+
+/* Its tokens, behind them in a stage. */
+template <class T>
+__device__ __forceinline__ void load_tokens(const weft_cuda_splitk &p, const Work &w, int step, uint32_t at,
+                                            uint32_t bar)
+{
+    uint16_t mask = (uint16_t)(((1 << p.sharers) - 1) << w.slice * p.sharers);
+    at += T::WEIGHT_BYTES + w.peer * p.rows * (2 * STEP);
+    if (p.sharers == 1)
+        tile_load(at, &p.tokens, bar, step * STEP, w.token0);
+    else
+        tile_load_shared(at, &p.tokens, bar, step * STEP, w.token0 + w.peer * p.rows, mask);
+}
+
+/* Steps whose weights come early, into the first stages: see ahead of weft_cuda_splitk. */
+__device__ __forceinline__ int ahead_of(const weft_cuda_splitk &p, const Work &w)
+{
+    return SENDS ? min(p.ahead, w.end - w.step) : 0;
+}
+
+/* One thread, while the kernel before this one ends. */
+template <class T, bool ALONG_K>
+__device__ __forceinline__ void fetch_ahead(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
+{
+    static_assert(T::LEAST >= WEFT_CUDA_SPLITK_AHEAD, "each has a stage");
+    for (int i = 0; i < ahead_of(p, w); i++) {
+        bar_expect(smem + T::early + 8 * i, (uint32_t)boxes_of<T>(p, w) * BOX_BYTES);
+        load_weights<T, ALONG_K>(p, w, w.step + i, smem + i * p.stage_bytes, smem + T::early + 8 * i);
+    }
+}
+
+/* One thread: keeps the stages full. */
 template <class T, bool ALONG_K>
 __device__ __forceinline__ void produce(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
 {
     uint32_t stage = 0, phase = 1;
-    int boxes = min(T::GROUPS, max(0, weft_divide_up(p.n - w.col0, 64)));
-    uint32_t bytes = (uint32_t)(p.rows * p.sharers + boxes * 64) * (2 * STEP);
-    uint16_t mask = (uint16_t)(((1 << p.sharers) - 1) << w.slice * p.sharers);
+    int rows = p.rows * p.sharers, cols = boxes_of<T>(p, w) * 64, ahead = w.step + ahead_of(p, w);
     for (int s = w.step; s < w.end; s++) {
         uint32_t at = smem + stage * p.stage_bytes, full = smem + T::full + 8 * stage;
         bar_wait(smem + T::empty + 8 * stage, phase);
-        bar_expect(full, bytes);
-#pragma unroll
-        for (int i = 0; i < T::GROUPS; i++)
-            if (i < boxes && ALONG_K)
-                tile_load(at + i * BOX_BYTES, &p.weights, full, s * STEP, w.col0 + i * 64);
-            else if (i < boxes)
-                tile_load(at + i * BOX_BYTES, &p.weights, full, w.col0 + i * 64, s * STEP);
-        at += T::WEIGHT_BYTES + w.peer * p.rows * (2 * STEP);
-        if (p.sharers == 1)
-            tile_load(at, &p.tokens, full, s * STEP, w.token0);
-        else
-            tile_load_shared(at, &p.tokens, full, s * STEP, w.token0 + w.peer * p.rows, mask);
+        bar_expect(full, (uint32_t)(s < ahead ? rows : rows + cols) * (2 * STEP));
+        if (s >= ahead)
+            load_weights<T, ALONG_K>(p, w, s, at, full);
+        load_tokens<T>(p, w, s, at, full);
         if (++stage == (uint32_t)p.stages) {
             stage = 0;
             phase ^= 1;
@@ -147,8 +195,11 @@ __device__ __forceinline__ void consume(const weft_cuda_splitk &p, const Work &w
     float(&d)[N / 2] = *(float(*)[N / 2]) all;
     constexpr uint32_t WEIGHT_STEP = ALONG_K ? 32 : 2048;
     uint32_t stage = 0, phase = 0, last = 0, group = threadIdx.x / 128;
+    int ahead = w.step + ahead_of(p, w);
     for (int s = w.step; s < w.end; s++) {
         uint32_t at = smem + stage * p.stage_bytes;
+        if (s < ahead)
+            bar_wait(smem + T::early + 8 * stage, 0);
         bar_wait(smem + T::full + 8 * stage, phase);
         uint64_t a = operand(at + group * BOX_BYTES, BOX_BYTES, 1024),
                  b = operand(at + T::WEIGHT_BYTES, BOX_BYTES, 1024);
@@ -423,12 +474,17 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
             bar_init(smem + T::full + 8 * s, 1);
             bar_init(smem + T::empty + 8 * s, T::GROUPS * p.sharers);
         }
+        for (int i = 0; i < WEFT_CUDA_SPLITK_AHEAD; i++)
+            bar_init(smem + T::early + 8 * i, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     if (p.sharers > 1) /* they write into each other's stages */
         cluster_sync();
     else
         __syncthreads();
+    if (threadIdx.x == T::CONSUMERS)
+        fetch_ahead<T, ALONG_K>(p, w, smem);
+    __syncwarp(); /* a warp waits as a whole, also for a thread that would go first */
     out.enter();
     if (feeds) {
         if (threadIdx.x == T::CONSUMERS)

@@ -201,7 +201,7 @@ int loop_capture(loop_gpu *b, loop *l, const weft_cuda_executor *executors, int 
     if (failed(&b->error, status))
         return 1;
     for (int i = 0; i < runs && status == WEFT_OK; i++)
-        status = weft_cuda_executor_launch(&executors[i % count], b->stream, &b->error);
+        status = weft_cuda_executor_launch(&executors[(runs - 1 - i) % count], b->stream, &b->error);
     ended = gpu_graph_end(cu, b->stream, &l->runs);
     return failed(&b->error, status) ||
            failed(&b->error, weft_cuda_check(cu, ended, "a graph of runs", &b->error));

@@ -76,7 +76,7 @@ int loop_start_peers(loop_gpu *gpu, loop *l, const weft_cuda_executor *executor,
 /* Until the rank's runs and its peers have ended: how they did. */
 int loop_end(loop_gpu *gpu, const weft_cuda_executor *executor);
 
-/* A graph of so many runs, by executors of the plan in turn. */
+/* A graph of so many runs, by executors of the plan in turn, the first of them at the end. */
 int loop_capture(loop_gpu *gpu, loop *l, const weft_cuda_executor *executors, int count, int runs);
 
 int loop_replay(loop_gpu *gpu, loop *l);
