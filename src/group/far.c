@@ -82,8 +82,9 @@ static void on_beat(void *context)
 static char *locate(void *context, int rank, uint64_t name, uint64_t bytes)
 {
     const weft_segment *segment = &((const weft_world *)context)->segment;
-    uint64_t stride = segment->header->stride, window = name / (WEFT_HUGE_BYTES + stride);
-    uint64_t at = name % (WEFT_HUGE_BYTES + stride);
+    uint64_t stride = segment->header->stride, each = WEFT_HUGE_BYTES + stride;
+    uint64_t window = name < each ? 0 : name / each; /* mostly 0, and a message asks six times */
+    uint64_t at = name - window * each;
 
     if (window >= (uint64_t)segment->header->windows || !segment->windows[window])
         return NULL;

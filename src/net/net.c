@@ -23,6 +23,7 @@ enum {
     LINGER_NS = 1000000000,
     STAND_BACK_NS = 1000000, /* a waiter that has polled within this time will again */
     TURNS = 64,              /* of progress while others wait for the lock */
+    HELPS = 8, /* while the thread listens: a waiter that goes on would have it woken by each message */
 };
 
 enum { ENGINE_NAME = 8 };
@@ -78,8 +79,27 @@ static void make_progress(weft_net *net)
         ;
 }
 
+/* Sleeps until the engine has something to do; whether a waiter has said that it does that itself. */
+static bool listen_on(weft_net *net, struct pollfd fds[2])
+{
+    bool told;
+
+    pthread_mutex_lock(&net->lock);
+    net->helps = 0;
+    pthread_mutex_unlock(&net->lock);
+    atomic_store_explicit(&net->listens, true, memory_order_relaxed);
+    sleep_on(fds, 2, LOOK_NS);
+    atomic_store_explicit(&net->listens, false, memory_order_relaxed);
+    pthread_mutex_lock(&net->lock);
+    told = net->helps >= HELPS;
+    pthread_mutex_unlock(&net->lock);
+    return told;
+}
+
 /* Progress, then sleep until the engine has some; what a message lacks whose sender is stopped may never
- * come. While a waiter makes progress the thread stands back: two who take turns would be slower than one. */
+ * come. While a waiter makes progress the thread stands back: two who take turns would be slower than one,
+ * and the system wakes whoever listens with every message, also with those that the waiter has read by then.
+ */
 static void *work(void *argument)
 {
     weft_net *net = argument;
@@ -111,12 +131,9 @@ static void *work(void *argument)
         make_progress(net);
         idle = net->engine->arm(net->handle);
         pthread_mutex_unlock(&net->lock);
-        if (!idle)
-            continue;
-        sleep_on(fds, 2, LOOK_NS);
         /* Whoever helped before a long sleep may compute now. One who still waits says so with its next poll.
          */
-        if (weft_clock_ns() - now > STAND_BACK_NS)
+        if (idle && !listen_on(net, fds) && weft_clock_ns() - now > STAND_BACK_NS)
             atomic_store(&net->helped, false);
     }
     return NULL;
@@ -124,12 +141,17 @@ static void *work(void *argument)
 
 void weft_net_poll(weft_net *net)
 {
+    bool tell;
+
     if (pthread_mutex_trylock(&net->lock) != 0)
         return;
     make_progress(net);
+    tell = atomic_load_explicit(&net->listens, memory_order_relaxed) && ++net->helps == HELPS;
     pthread_mutex_unlock(&net->lock);
     /* Partner: work. No clock is asked: a call of few bytes polls a dozen times. */
     atomic_store_explicit(&net->helped, true, memory_order_relaxed);
+    if (tell)
+        wake_thread(net);
 }
 
 void weft_net_rest(weft_net *net)
