@@ -390,12 +390,31 @@ static void merge_posts(weft_builder *builder, extra_post *extra, uint32_t extra
     part->post_count = total;
 }
 
+/* The first task behind all touches, where sums of what others have sent may come that DONE need not wait
+ * for. None beside copy lanes: a backend that has none puts what they do behind a lane's sums. */
+static uint32_t first_late(const weft_plan_part *part, const uint32_t *last)
+{
+    uint32_t late = 0;
+
+    for (uint32_t lane = 0; lane < part->lane_count; lane++) {
+        if (part->lanes[lane].kind == WEFT_LANE_COPY)
+            return part->task_count;
+        late = last[lane] > late ? last[lane] : late;
+    }
+    return late;
+}
+
+static bool is_late_sum(const weft_plan_part *part, uint32_t task, uint32_t late)
+{
+    return task >= late && part->tasks[task].kind == WEFT_TASK_REDUCE;
+}
+
 /*
  * The lane that waits for the other lanes' last touches: of those like lane 0 that touch somebody, or of all
  * of these where none does, the one with the fewest tasks behind its last touch, which DONE would wait for,
  * and of these before all the fewest that wait themselves. `last` is last_touch of each lane.
  */
-static uint32_t joining_lane(weft_builder *builder, const uint32_t *last)
+static uint32_t joining_lane(weft_builder *builder, const uint32_t *last, uint32_t late)
 {
     const weft_plan_part *part = &builder->part;
     uint64_t *behind = calloc(part->lane_count, sizeof(*behind));
@@ -406,7 +425,8 @@ static uint32_t joining_lane(weft_builder *builder, const uint32_t *last)
         return 0;
     }
     for (uint32_t i = 0; i < part->task_count; i++)
-        if (i >= last[part->tasks[i].lane])
+        if (i >= last[part->tasks[i].lane] && part->tasks[i].kind != WEFT_TASK_ENTER &&
+            !is_late_sum(part, i, late))
             behind[part->tasks[i].lane] += part->tasks[i].wait_count ? part->task_count : 1;
     for (uint32_t lane = 1; lane < part->lane_count; lane++)
         if (part->lanes[lane].kind == part->lanes[0].kind && !last[lane] <= !last[best] &&
@@ -416,11 +436,13 @@ static uint32_t joining_lane(weft_builder *builder, const uint32_t *last)
     return best;
 }
 
-/* An empty copy at the end of a lane that waits for all lanes' last touches; the join's number. */
-static uint32_t add_join(weft_builder *builder, uint32_t signal, extra_post *extra, uint32_t *count)
+/* An empty copy at the end of a lane, before sums that only wait for others, that waits for all lanes' last
+ * touches; the join's number. `before` is where it belongs. */
+static uint32_t add_join(weft_builder *builder, uint32_t signal, extra_post *extra, uint32_t *count,
+                         uint32_t *before)
 {
     weft_plan_part *part = &builder->part;
-    uint32_t *last = malloc(part->lane_count * sizeof(*last)), lane;
+    uint32_t *last = malloc(part->lane_count * sizeof(*last)), lane, late;
     int64_t others = 0;
 
     if (!last) {
@@ -429,7 +451,12 @@ static uint32_t add_join(weft_builder *builder, uint32_t signal, extra_post *ext
     }
     for (lane = 0; lane < part->lane_count; lane++)
         last[lane] = last_touch(builder, lane);
-    lane = joining_lane(builder, last);
+    late = first_late(part, last);
+    lane = joining_lane(builder, last, late);
+    *before = late;
+    for (uint32_t i = late; i < part->task_count; i++)
+        if (part->tasks[i].lane == lane && !is_late_sum(part, i, late))
+            *before = i + 1;
     for (uint32_t other = 0; other < part->lane_count; other++)
         if (other != lane && last[other]) {
             extra[(*count)++] = (extra_post){last[other] - 1, {signal, builder->rank}};
@@ -444,6 +471,15 @@ static uint32_t add_join(weft_builder *builder, uint32_t signal, extra_post *ext
     return part->task_count - 1;
 }
 
+/* Puts the last task before another one; those between follow it. */
+static void move_back(weft_plan_part *part, uint32_t task, uint32_t before)
+{
+    weft_task moved = part->tasks[task];
+
+    memmove(&part->tasks[before + 1], &part->tasks[before], (task - before) * sizeof(moved));
+    part->tasks[before] = moved;
+}
+
 /*
  * Says DONE to every peer of the domain: at the only touching lane's last touch, in ENTER where nothing
  * touches it, else after a join. Says ENTER to those elsewhere who push to this rank.
@@ -451,7 +487,7 @@ static uint32_t add_join(weft_builder *builder, uint32_t signal, extra_post *ext
 static void post_done(weft_builder *builder, uint32_t join_signal)
 {
     weft_plan_part *part = &builder->part;
-    uint32_t me = (uint32_t)builder->rank, count = 0, join = UINT32_MAX;
+    uint32_t me = (uint32_t)builder->rank, count = 0, join = UINT32_MAX, before = 0;
     extra_post *extra = malloc((2 * (size_t)builder->world + part->lane_count + 1) * sizeof(*extra));
     bool joined = false;
 
@@ -462,7 +498,7 @@ static void post_done(weft_builder *builder, uint32_t join_signal)
     for (int peer = 0; peer < builder->world; peer++)
         joined |= peer != builder->rank && touching_lane(builder, peer) == -2;
     if (joined)
-        join = add_join(builder, join_signal, extra, &count);
+        join = add_join(builder, join_signal, extra, &count, &before);
     for (int i = 1; i < builder->world && !builder->failed; i++) {
         int peer = (builder->rank + i) % builder->world;
         int lane = touching_lane(builder, peer);
@@ -479,6 +515,8 @@ static void post_done(weft_builder *builder, uint32_t join_signal)
     }
     if (!builder->failed)
         merge_posts(builder, extra, count);
+    if (!builder->failed && joined)
+        move_back(part, join, before);
     free(extra);
 }
 

@@ -96,6 +96,14 @@ static int even_crews(int64_t tiles, int crews)
     return rounds > 0 ? (int)weft_divide_up(tiles, rounds) : crews;
 }
 
+/* Tiles that are dealt to crews. The columns of a gemm_ar are nobody's own. */
+static int64_t tiles_made(const weft_problem *p, int world, int64_t tile_m, int64_t tile_n)
+{
+    return p->op == WEFT_OP_GEMM_AR
+               ? weft_part_tiles(p->m, world, tile_m) * weft_divide_up(p->n, tile_n) * p->l
+               : weft_crews_tiles(p, world, tile_m, tile_n);
+}
+
 /* Rows of tiles of a stripe of a gemm_ar. */
 static int64_t stripe_of(const weft_problem *p)
 {
@@ -117,7 +125,7 @@ void weft_crews_tune(const weft_problem *p, weft_schedule schedule, int world, i
         t->raster = stripe_of(p);
     if (!t->workers)
         t->workers = t->sums_stay || weft_crews_fetch(p, schedule, world, t->sums_stay)
-                         ? even_crews(weft_crews_tiles(p, world, t->tile_m, t->tile_n), crews)
+                         ? even_crews(tiles_made(p, world, t->tile_m, t->tile_n), crews)
                          : crews;
 }
 

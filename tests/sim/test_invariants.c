@@ -259,10 +259,15 @@ static int extents(const weft_problem *problem)
     return problem->op < WEFT_OP_ALL_REDUCE ? 3 : 1;
 }
 
-/* What `auto` takes, and by which schedule. */
-static double fastest(const weft_machine *machine, int world, const weft_problem *problem, weft_schedule *by)
+/* What a problem takes by each schedule, negative where one cannot run, and by the fastest. */
+typedef struct timed {
+    double by[WEFT_SCHEDULE_TWO_SHOT_PACKETS + 1], best;
+    weft_schedule fastest;
+} timed;
+
+static timed time_all(const weft_machine *machine, int world, const weft_problem *problem)
 {
-    double best = INFINITY;
+    timed t = {.best = INFINITY};
     const weft_schedule *list;
     int count;
 
@@ -270,109 +275,100 @@ static double fastest(const weft_machine *machine, int world, const weft_problem
     for (int i = 0; i < count; i++) {
         double us = time_of(machine, world, *problem, list[i], WEFT_CHOOSE_REGIONS);
 
-        if (us >= 0 && us < best) {
-            best = us;
-            *by = list[i];
+        t.by[list[i]] = us;
+        if (us >= 0 && us < t.best) {
+            t.best = us;
+            t.fastest = list[i];
         }
     }
-    return best;
+    return t;
 }
 
+/* On CPUs, of the pairs that were tried, those in which what `auto` takes fell. */
+static long cpu_pairs, cpu_falls;
+static char last_fall[200];
+
 /*
- * Twice of anything takes at least as long: on GPUs with each schedule. On CPUs tiles follow the shape, and a
- * schedule may have better ones for twice as much; what counts is the best of them, as close as starting a
- * task. More ranks than cores are left out: there who is switched to decides.
+ * Twice of anything takes at least as long: on GPUs what `auto` takes within half a percent, and each
+ * schedule within `each` of itself, whose plan may have another form for more rows, or messages that come in
+ * another order. On CPUs tiles follow the shape, and a schedule may have better ones for twice as much; what
+ * counts is the best of them, as close as starting a task. More ranks than cores are left out: there who is
+ * switched to decides.
  */
-static void check_growth(const weft_machine *machine, int world, const weft_problem *problem)
+static void check_growth(const weft_machine *machine, int world, const weft_problem *problem, double each)
 {
+    bool cpu = machine->kind == WEFT_MACHINE_CPU;
     const weft_schedule *list;
+    timed once;
     int count;
 
-    if (machine->kind == WEFT_MACHINE_CPU) {
-        weft_schedule by = WEFT_SCHEDULE_AUTO, ignored;
-        double once = fastest(machine, world, problem, &by);
-
-        for (int what = 0; world <= machine->units && what < extents(problem); what++) {
-            weft_problem more = twice(problem, what);
-
-            expect(fastest(machine, world, &more, &ignored) >= 0.98 * once - machine->gemm_us,
-                   "twice as much is faster", describe(machine, world, problem, by));
-        }
+    if (cpu && world > machine->units)
         return;
-    }
     list = weft_schedule_list(problem->op, problem->layout, &count);
-    for (int i = 0; i < count; i++) {
-        double once = time_of(machine, world, *problem, list[i], WEFT_CHOOSE_REGIONS);
+    once = time_all(machine, world, problem);
+    for (int what = 0; what < extents(problem); what++) {
+        weft_problem more = twice(problem, what);
+        timed then = time_all(machine, world, &more);
 
-        for (int what = 0; once >= 0 && what < extents(problem); what++)
-            expect(time_of(machine, world, twice(problem, what), list[i], WEFT_CHOOSE_REGIONS) >=
-                       0.999 * once,
+        if (cpu) {
+            cpu_pairs++;
+            if (then.best >= 0.98 * once.best - machine->gemm_us)
+                continue;
+            cpu_falls++;
+            snprintf(last_fall, sizeof(last_fall), "%s", describe(machine, world, problem, once.fastest));
+            continue;
+        }
+        expect(then.best >= 0.995 * once.best, "auto takes less for twice as much",
+               describe(machine, world, problem, once.fastest));
+        for (int i = 0; i < count; i++)
+            expect(once.by[list[i]] < 0 || then.by[list[i]] >= each * once.by[list[i]],
                    "twice as much is faster", describe(machine, world, problem, list[i]));
     }
 }
 
-/* What once took longer than twice as much: DONE behind a sum, a join of lanes that nobody waits for, tiles
+/*
+ * What once took longer than twice as much: DONE behind a sum, a join of lanes that nobody waits for, tiles
  * that were even but so small that starting them took longest, one tile where a shard each would have had
- * several, slices of k whose sums took longer than they saved, and joins behind tasks that wait. */
+ * several, slices of k whose sums took longer than they saved, joins behind tasks that wait, and crews that
+ * were counted for columns of ranks that a gemm_ar does not cut.
+ */
 static void check_growth_of_few(void)
 {
-    weft_problem rows = {.size = sizeof(rows), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 2, .n = 5765};
-    weft_problem packets = {.size = sizeof(packets), .op = WEFT_OP_ALL_REDUCE, .count = 17585};
-    weft_problem starts = {
-        .size = sizeof(starts), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 98, .n = 5268};
-    weft_problem alone = {
-        .size = sizeof(alone), .op = WEFT_OP_AG_GEMM, .alpha = 1, .l = 1, .m = 100, .n = 482};
-    weft_problem slices = {
-        .size = sizeof(slices), .op = WEFT_OP_AG_GEMM, .alpha = 1, .l = 1, .m = 3440, .n = 502};
-    weft_error_text error = {0};
-    weft_machine machine;
+    static const struct {
+        const char *machine;
+        int world;
+        weft_op op;
+        weft_layout layout;
+        weft_dtype dtype;
+        int64_t m, n, k, count;
+    } cases[] = {
+        {"h200_link", 6, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_ROWS, WEFT_BF16, 2, 5765, 295, 0},
+        {"h100x8", 2, WEFT_OP_ALL_REDUCE, WEFT_LAYOUT_DEFAULT, WEFT_BF16, 0, 0, 0, 17585},
+        {"grace72", 8, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_COLS, WEFT_BF16, 98, 5268, 45, 0},
+        {"h100x16", 6, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_F32, 100, 482, 2984, 0},
+        {"gb200x72", 2, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_B, WEFT_FP8_E4M3, 3440, 502, 1561, 0},
+        {"l20x8", 3, WEFT_OP_GEMM_AS, WEFT_LAYOUT_DEFAULT, WEFT_F32, 137, 12, 3181, 0},
+        {"h100x8", 3, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_F32, 386, 580, 977, 0},
+        {"h800x8", 7, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_ROWS, WEFT_BF16, 335, 98, 5268, 0},
+        {"h200_link", 8, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_ROWS, WEFT_FP8_E5M2, 7, 4360, 92, 0},
+        {"a100x8", 6, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_F32, 3677, 2562, 3, 0},
+        {"h100x1024", 14, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_FP8_E4M3, 5, 1364, 1202, 0},
+        {"h200_link", 7, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_COLS, WEFT_BF16, 3527, 3, 125, 0},
+        {"h20x8", 7, WEFT_OP_GEMM_AR, WEFT_LAYOUT_DEFAULT, WEFT_F16, 12, 419, 3707, 0},
+    };
 
-    rows.k = 295;
-    rows.layout = WEFT_LAYOUT_SCATTER_ROWS;
-    starts.k = 45;
-    starts.layout = WEFT_LAYOUT_SCATTER_COLS;
-    rows.dtype = rows.d_dtype = packets.dtype = packets.d_dtype = starts.dtype = starts.d_dtype = WEFT_BF16;
-    CHECK_INT(weft_machine_find("h200_link", &machine, &error), WEFT_OK);
-    check_growth(&machine, 6, &rows);
-    CHECK_INT(weft_machine_find("h100x8", &machine, &error), WEFT_OK);
-    check_growth(&machine, 2, &packets);
-    CHECK_INT(weft_machine_find("grace72", &machine, &error), WEFT_OK);
-    check_growth(&machine, 8, &starts);
-    alone.k = 2984;
-    alone.layout = WEFT_LAYOUT_GATHER_A;
-    alone.dtype = alone.d_dtype = WEFT_F32;
-    CHECK_INT(weft_machine_find("h100x16", &machine, &error), WEFT_OK);
-    check_growth(&machine, 6, &alone);
-    slices.k = 1561;
-    slices.layout = WEFT_LAYOUT_GATHER_B;
-    slices.dtype = WEFT_FP8_E4M3;
-    slices.d_dtype = WEFT_BF16;
-    CHECK_INT(weft_machine_find("gb200x72", &machine, &error), WEFT_OK);
-    check_growth(&machine, 2, &slices);
-    slices.op = WEFT_OP_GEMM_AS;
-    slices.layout = WEFT_LAYOUT_DEFAULT;
-    slices.dtype = slices.d_dtype = WEFT_F32;
-    slices.m = 137, slices.n = 12, slices.k = 3181;
-    CHECK_INT(weft_machine_find("l20x8", &machine, &error), WEFT_OK);
-    check_growth(&machine, 3, &slices);
-    slices.op = WEFT_OP_AG_GEMM;
-    slices.layout = WEFT_LAYOUT_GATHER_A;
-    slices.m = 386, slices.n = 580, slices.k = 977;
-    CHECK_INT(weft_machine_find("h100x8", &machine, &error), WEFT_OK);
-    check_growth(&machine, 3, &slices);
-    slices.op = WEFT_OP_GEMM_RS;
-    slices.layout = WEFT_LAYOUT_SCATTER_ROWS;
-    slices.dtype = slices.d_dtype = WEFT_BF16;
-    slices.m = 335, slices.n = 98, slices.k = 5268;
-    CHECK_INT(weft_machine_find("h800x8", &machine, &error), WEFT_OK);
-    check_growth(&machine, 7, &slices);
-    slices.dtype = WEFT_FP8_E5M2;
-    slices.m = 7, slices.n = 4360, slices.k = 92;
-    CHECK_INT(weft_machine_find("h200_link", &machine, &error), WEFT_OK);
-    check_growth(&machine, 8, &slices);
-    alone.m = 3677, alone.n = 2562, alone.k = 3;
-    CHECK_INT(weft_machine_find("a100x8", &machine, &error), WEFT_OK);
-    check_growth(&machine, 6, &alone);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_problem p = {.size = sizeof(p), .op = cases[i].op, .layout = cases[i].layout};
+        weft_error_text error = {0};
+        weft_machine machine;
+
+        p.alpha = 1, p.l = 1, p.wire_dtype = WEFT_DTYPE_DEFAULT;
+        p.dtype = cases[i].dtype;
+        p.d_dtype = p.op < WEFT_OP_ALL_REDUCE ? weft_dtype_result(p.dtype) : p.dtype;
+        p.m = cases[i].m, p.n = cases[i].n, p.k = cases[i].k, p.count = cases[i].count;
+        CHECK_INT(weft_machine_find(cases[i].machine, &machine, &error), WEFT_OK);
+        check_growth(&machine, cases[i].world, &p, 0.999);
+    }
 }
 
 static double library_us(const weft_machine *machine, int world, const weft_problem *p)
@@ -491,16 +487,17 @@ int main(void)
             check_auto(&machine, world, &problem);
             check_library(&machine, world, &problem);
             if (j % 4 == 0)
-                check_growth(&machine, world, &problem);
+                check_growth(&machine, world, &problem, 0.95);
         }
         for (long j = 0; j < check_repeat(GROWING, 20 * GROWING); j++) {
             weft_problem problem = random_problem(&machine, &growing);
 
-            check_growth(&machine, random_world(&machine, &growing), &problem);
+            check_growth(&machine, random_world(&machine, &growing), &problem, 0.95);
         }
     }
     check_auto_on_one_node();
     check_growth_of_few();
+    expect(200 * cpu_falls <= cpu_pairs, "too often twice as much is faster on CPUs, last", last_fall);
     the_largest_product();
     check_coarsening("h100x8", 8, WEFT_OP_AG_GEMM, WEFT_LAYOUT_DEFAULT, 16384, 57344, 4000);
     check_coarsening("h100x8", 8, WEFT_OP_GEMM_RS, WEFT_LAYOUT_DEFAULT, 8192, 16384, 4000);
