@@ -104,9 +104,9 @@ static double task_cost(const weft_problem *p, const weft_gemm_steps *steps, int
 {
     weft_gemm_rates rates = rates_of(p, steps);
     double b_bytes = (double)cols * (double)k * (double)weft_dtype_size(p->dtype);
-    weft_gemm_cost cost =
-        weft_gemm_cost_of(&rates, steps, rows, cols, k,
-                          weft_gemm_b_of(rows, steps->mr, p->b_form != WEFT_B_PLAIN, has_b, b_bytes));
+    weft_gemm_cost cost = weft_gemm_cost_of(
+        &rates, steps, rows, cols, k,
+        weft_gemm_b_of(rows, steps->mr, p->b_form != WEFT_B_PLAIN, has_b && !steps->widens, b_bytes));
 
     return cost.arithmetic + cost.stream + cost.packing + result_steps * (double)rows * (double)cols +
            TASK_STEPS;
