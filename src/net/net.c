@@ -84,14 +84,10 @@ static bool listen_on(weft_net *net, struct pollfd fds[2])
 {
     bool told;
 
-    pthread_mutex_lock(&net->lock);
-    net->helps = 0;
-    pthread_mutex_unlock(&net->lock);
-    atomic_store_explicit(&net->listens, true, memory_order_relaxed);
     sleep_on(fds, 2, LOOK_NS);
-    atomic_store_explicit(&net->listens, false, memory_order_relaxed);
     pthread_mutex_lock(&net->lock);
-    told = net->helps >= HELPS;
+    told = net->helps == HELPS;
+    net->helps = HELPS;
     pthread_mutex_unlock(&net->lock);
     return told;
 }
@@ -130,6 +126,7 @@ static void *work(void *argument)
         pthread_mutex_lock(&net->lock);
         make_progress(net);
         idle = net->engine->arm(net->handle);
+        net->helps = idle ? 0 : HELPS;
         pthread_mutex_unlock(&net->lock);
         /* Whoever helped before a long sleep may compute now. One who still waits says so with its next poll.
          */
@@ -146,7 +143,7 @@ void weft_net_poll(weft_net *net)
     if (pthread_mutex_trylock(&net->lock) != 0)
         return;
     make_progress(net);
-    tell = atomic_load_explicit(&net->listens, memory_order_relaxed) && ++net->helps == HELPS;
+    tell = net->helps < HELPS && ++net->helps == HELPS;
     pthread_mutex_unlock(&net->lock);
     /* Partner: work. No clock is asked: a call of few bytes polls a dozen times. */
     atomic_store_explicit(&net->helped, true, memory_order_relaxed);

@@ -86,9 +86,8 @@ struct weft_net {
     _Atomic bool stop;
     _Atomic bool helped;      /* a waiter has made progress since the thread looked */
     _Atomic bool stands_back; /* the thread, for that */
-    _Atomic bool listens;     /* the thread sleeps until the engine has something */
-    int helps;                /* so often has a waiter made progress meanwhile; under the lock */
-    bool silent;              /* good-bye has been said */
+    int helps;   /* of waiters, while the thread sleeps until the engine has something; under the lock */
+    bool silent; /* good-bye has been said */
     int size;
     weft_net_run *runs;        /* open; under the lock, as those below */
     inbound *held, **held_end; /* early messages, in the order in which they came */
