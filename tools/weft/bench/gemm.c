@@ -22,7 +22,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { SAMPLES = 64, FEW_ROWS = 32, SETS_MOST = 8, HUGE_PAGE = 2 << 20 };
+enum { SAMPLES = 64, FEW_ROWS = 32, SETS_MOST = 8, LOOP_TURNS = 256, HUGE_PAGE = 2 << 20 };
 
 static const double set_bytes_least = 192e6; /* of rotating B: beyond every cache */
 static const double sample_us = 40000;       /* one sample makes as many calls as take about this long */
@@ -291,21 +291,25 @@ static int64_t loop_count(const subject *it, kernel_loop loop)
     return (int64_t)(tiles / (double)loop.panels * it->calls) + 1;
 }
 
-/* Threads take what is left, as those of a product do: cores need not have one pace. */
+/* Threads take what is left, as those of a product do: cores need not have one pace. A LOOP_TURNS-th of a
+ * share at a time: the shortest loops take as long as a count that goes from core to core. */
 static void run_loop(subject *it, int member, kernel_loop loop)
 {
     const weft_kernel *kernel = it->bind->kernel;
     int64_t k_bytes = loop.k * (int64_t)weft_dtype_size(kernel->type);
     char *a = it->panels + (size_t)member * HUGE_PAGE, *c = a + HUGE_PAGE / 2;
     weft_panels b = {.first = a + k_bytes * kernel->mr, .bytes = k_bytes * kernel->nr, .count = loop.panels};
+    int64_t count = loop_count(it, loop), step = 1 + count / ((int64_t)it->threads * LOOP_TURNS), done;
 
     if (kernel->prepare)
         kernel->prepare();
-    for (int64_t count = loop_count(it, loop); atomic_fetch_add(&it->loops, 1) < count;) {
-        if (loop.panels > 1)
-            kernel->run_row(loop.k, a, &b, c, loop.panels * kernel->nr, 0);
-        else
-            kernel->run(loop.k, a, b.first, c, kernel->nr, 0);
+    while ((done = atomic_fetch_add(&it->loops, step)) < count) {
+        for (int64_t left = weft_min(step, count - done); left > 0; left--) {
+            if (loop.panels > 1)
+                kernel->run_row(loop.k, a, &b, c, loop.panels * kernel->nr, 0);
+            else
+                kernel->run(loop.k, a, b.first, c, kernel->nr, 0);
+        }
     }
     if (kernel->release)
         kernel->release();
