@@ -307,7 +307,7 @@ WEFT_API weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
 WEFT_API weft_span weft_part_granular(int64_t extent, int64_t granule, int64_t parts, int64_t index);
 
 /* What is to be computed. Sizes are global; weft_part(x, W, r) of them lies on rank r. What an op does not
- * use is ignored. */
+ * use is ignored. Begin with weft_problem_init. */
 typedef struct weft_problem {
     size_t size;
     weft_op op;
