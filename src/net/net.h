@@ -143,7 +143,8 @@ void weft_net_drop_early(weft_net *net, uint64_t channel);
 /* Gives `bytes` to the receiver's note hook, in order with the puts. */
 void weft_net_tell(weft_net *net, int to, const void *data, size_t bytes);
 
-/* Makes progress if nobody else does. */
+/* Makes progress if nobody else does. The net's thread may stand back then, for up to twice a millisecond
+ * after the last poll. */
 void weft_net_poll(weft_net *net);
 
 /* Says that the caller, who has polled, is about to sleep: the net's thread takes over. */

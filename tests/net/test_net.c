@@ -1,5 +1,7 @@
 /* Puts between two nodes, by each engine: bytes, rows, order of posts, what may change when, notes, good-bye,
  * and what cannot be. */
+#include <unistd.h>
+
 #include "net/tcp_peer.h"
 #include "net/ucx.h"
 #include "pair.h"
@@ -156,6 +158,26 @@ static void check_words(node nodes[RANKS])
     CHECK(strcmp(nodes[0].note, "a note") == 0);
 }
 
+/* What comes for one who has polled, so often that the net's thread stands back or less, and then does
+ * something else, with or without a word. */
+static void check_polled(node nodes[RANKS])
+{
+    weft_net_put put = {.effect = WEFT_NET_STORE, .post_count = 1};
+    weft_signal *there = (weft_signal *)(nodes[0].slots + 2048);
+
+    for (int round = 1; round <= 48; round++) {
+        if (round % 3 == 0)
+            usleep(2000); /* it listens by then */
+        for (int poll = round % 16; poll > 0; poll--)
+            weft_net_poll(nodes[0].net);
+        if (round & 1)
+            weft_net_rest(nodes[0].net);
+        put.posts[0] = (weft_net_post){nodes[1].slots + 2048, (uint64_t)round};
+        weft_net_send(nodes[1].net, 0, &put, NULL);
+        CHECK(wait_for(there, (uint64_t)round));
+    }
+}
+
 /* Beyond the slot: not written, and its sender is no peer any more. */
 static void check_bounds(void)
 {
@@ -195,6 +217,7 @@ static void check_engine(const char *name)
     check_order(nodes);
     check_rows(nodes);
     check_words(nodes);
+    check_polled(nodes);
     check_marks(nodes);
     check_lent(nodes);
     check_full(nodes);
