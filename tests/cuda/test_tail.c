@@ -1,7 +1,7 @@
 /* What a graph that is being captured ends with: run/cuda/tail.h. The driver here says what a test wants. */
 #include "run/cuda/tail.h"
 
-#include "check.h"
+#include "support/check.h"
 
 static struct {
     CUstreamCaptureStatus status;
