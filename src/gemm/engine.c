@@ -158,6 +158,7 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
         .m_tile = (int)weft_round_up(weft_min(bind->mc, M_TILE_MOST), kernel->mr),
         .n_tile = (int)weft_round_up(512, kernel->nr),
         .k_tile = (int)weft_pack_k(kernel, bind->kc),
+        .widens = bind->narrow != WEFT_F32,
     };
 }
 

@@ -52,6 +52,7 @@ const weft_binding *weft_core_binding(const weft_core *core, weft_dtype dtype, b
 typedef struct weft_gemm_steps {
     int mr, nr, k_step;
     int m_tile, n_tile, k_tile; /* multiples of mr, nr, k_step */
+    bool widens;                /* a packed B, anew with each tile of more than few rows */
 } weft_gemm_steps;
 
 weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind);

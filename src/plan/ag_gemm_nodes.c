@@ -83,13 +83,8 @@ static void multiply_unit(void *context, int owner, int64_t unit)
     weft_ag_gen *ag = context;
     int64_t pieces = weft_ag_piece_count(ag, weft_ag_shard(ag, owner).count);
     int keeper = weft_two_level_keeper(ag->level, weft_two_level_node(ag->level, ag->gen.me), owner);
-    weft_wait when;
+    weft_wait when = weft_two_level_comes(ag->level, owner);
 
-    if (keeper == ag->gen.me)
-        when = (weft_wait){WEFT_SIGNAL_LANDED(ag->gen.world, owner),
-                           (uint32_t)weft_two_level_relay(ag->level, owner)};
-    else
-        when = weft_two_level_told(ag->level, keeper);
     if (ag->copy_lanes && keeper != ag->gen.me)
         fetch_and_multiply(ag, owner, unit / pieces, unit % pieces, unit_result(ag, ag->gen.me, owner, unit),
                            when);
@@ -228,13 +223,8 @@ static void take_unit(void *context, int owner, int64_t unit)
     weft_builder *b = gen->builder;
     int keeper = weft_two_level_keeper(g->level, weft_two_level_node(g->level, gen->me), owner);
     weft_region here = {.rank = gen->me};
-    weft_wait when;
+    weft_wait when = weft_two_level_comes(g->level, owner);
 
-    if (keeper == gen->me)
-        when = (weft_wait){WEFT_SIGNAL_LANDED(gen->world, owner),
-                           (uint32_t)weft_two_level_relay(g->level, owner)};
-    else
-        when = weft_two_level_told(g->level, keeper);
     if (!weft_ag_local_extent(g->ag))
         return;
     weft_builder_task(b, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);

@@ -421,17 +421,22 @@ weft_wait weft_two_level_told(weft_two_level *t, int keeper)
     return (weft_wait){signal, (uint32_t)t->told[keeper]};
 }
 
+weft_wait weft_two_level_comes(weft_two_level *t, int owner)
+{
+    int keeper = weft_two_level_keeper(t, node_of(t->builder, t->me), owner);
+
+    return keeper == t->me ? (weft_wait){WEFT_SIGNAL_LANDED(t->builder->world, owner),
+                                         (uint32_t)weft_two_level_relay(t, owner)}
+                           : weft_two_level_told(t, keeper);
+}
+
 static void fetch_far(void *level, int owner, int64_t unit)
 {
     weft_two_level *t = level;
     weft_builder *b = t->builder;
     int keeper = weft_two_level_keeper(t, node_of(b, t->me), owner);
-    weft_wait told;
+    weft_wait told = weft_two_level_comes(t, owner);
 
-    if (keeper == t->me)
-        told = (weft_wait){WEFT_SIGNAL_LANDED(b->world, owner), (uint32_t)weft_two_level_relay(t, owner)};
-    else
-        told = weft_two_level_told(t, keeper);
     if (keeper == t->me && !(t->map.shared && weft_two_level_has_others(t)))
         return; /* it has landed in the result */
     weft_builder_task(b, weft_two_level_lane(t), WEFT_TASK_COPY, 0);

@@ -134,6 +134,10 @@ int64_t weft_two_level_relay(weft_two_level *level, int from);
 /* What says that the next message the keeper relays is there. */
 weft_wait weft_two_level_told(weft_two_level *level, int keeper);
 
+/* What says that the next message of an owner elsewhere is on this node; this rank tells the others where it
+ * is the one that keeps it. */
+weft_wait weft_two_level_comes(weft_two_level *level, int owner);
+
 void weft_generate_two_level(weft_builder *builder);      /* any collective */
 void weft_generate_two_level_gemm(weft_builder *builder); /* gemm_rs, gemm_ar, gemm_as */
 

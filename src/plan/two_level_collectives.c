@@ -154,12 +154,8 @@ static void fetch_rows(const weft_across *x, weft_two_level *t, int owner, int m
     int mine = weft_two_level_node(t, t->me), keeper = weft_two_level_keeper(t, mine, owner);
     weft_wait when = {WEFT_SIGNAL_LANDED(x->b->world, owner), 0};
 
-    for (int run = 0; run < run_count(t, mine); run++) {
-        if (keeper == t->me)
-            when.count = (uint32_t)weft_two_level_relay(t, owner);
-        else
-            when = weft_two_level_told(t, keeper);
-    }
+    for (int run = 0; run < run_count(t, mine); run++)
+        when = weft_two_level_comes(t, owner);
     weft_across_copy_when(t, weft_two_level_lane(t), weft_row(x->c.recv, t->me, owner, cols),
                           weft_row(x->inbox, keeper,
                                    (int64_t)weft_two_level_slot(t, mine, owner) * most + t->local[t->me],

@@ -491,9 +491,9 @@ static inline void coll_missing_rank(weft_group *group, void *argument)
     void *memory;
 
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
-    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
     CHECK_INT(weft_alloc(group, (size_t)count * 4, 0, &memory), WEFT_OK);
     CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
     if (weft_rank(group) == 1) {
         CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
     } else {

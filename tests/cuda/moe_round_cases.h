@@ -239,9 +239,9 @@ static inline void moe_missing_rank(weft_group *group, void *argument)
         return;
     moe_queue_make(&r, &c, &q);
     CHECK_INT(moe_queue_round(&q, &q.input[0], q.y[0]), WEFT_OK);
-    CHECK_INT(weft_set_deadlines(group, missing ? 20 : 0.3, 20), WEFT_OK);
     if (combines)
         CHECK_INT(weft_moe_dispatch(q.gpu, 0, &q.input[0], NULL), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, missing ? 20 : 0.3, 20), WEFT_OK);
     if (missing) {
         CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
     } else {

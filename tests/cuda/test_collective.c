@@ -295,9 +295,9 @@ static void late_rank(weft_group *group, void *argument)
     void *memory;
 
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
-    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
     CHECK_INT(weft_alloc(group, 8192, 0, &memory), WEFT_OK);
     CHECK_INT(wait_for_one(group, false, memory), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
     if (weft_rank(group) == 1) {
         CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
     } else {
@@ -317,9 +317,9 @@ static void other_stream_rank(weft_group *group, void *argument)
 
     (void)argument;
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
-    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
     CHECK_INT(weft_alloc(group, 8192, 0, &memory), WEFT_OK);
     CHECK_INT(wait_for_one(group, false, memory), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
     if (weft_rank(group) == 1) {
         CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
         return;

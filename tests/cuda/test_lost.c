@@ -111,8 +111,8 @@ static void miss_a_run(weft_group *group)
     weft_problem p = product(64, 64, 32);
     ready r = make_ready(group, &p);
 
-    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
     CHECK_INT(weft_run(r.plan, &r.operands), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
     if (weft_rank(group) == 1)
         CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT); /* the others are in the run */
     else

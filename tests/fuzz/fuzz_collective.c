@@ -8,6 +8,7 @@
  *        test_fuzz_collective SEED COUNT    so many, as a rank of a job (weft run -n 8 --nodes 3+5 …)
  */
 #include "core/dtype.h"
+#include "fuzz/job.h"
 #include "support/check.h"
 #include "support/guard.h"
 #include "support/ranks.h"
@@ -353,14 +354,9 @@ static weft_status call(weft_group *group, const job *j, const buffers *b)
     }
 }
 
-typedef struct turn {
-    uint64_t first;
-    long count;
-} turn;
-
 static void run(weft_group *group, void *argument)
 {
-    const turn *now = argument;
+    const seeds *now = argument;
     int rank = weft_rank(group), world = weft_size(group);
     char *symmetric = NULL;
 
@@ -391,47 +387,23 @@ static void run(weft_group *group, void *argument)
     CHECK_INT(weft_free(group, symmetric), WEFT_OK);
 }
 
-/* In the group of the job, and in parts of it that differ each time. */
-static void run_in_job(turn all)
-{
-    enum { EACH = 20 };
-    weft_group *group = NULL, *part = NULL;
-
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    CHECK(!group || weft_size(group) <= MOST);
-    for (long done = 0; group && done < all.count && !check_failures; done += 2 * EACH) {
-        turn next = {all.first + (uint64_t)done, EACH};
-        uint64_t s = next.first * 131 + (uint64_t)weft_rank(group);
-        int colour = (int)pick(&s, 3);
-
-        run(group, &next);
-        CHECK_INT(weft_group_split(group, colour, (int)pick(&s, 100), &part), WEFT_OK);
-        next.first += EACH;
-        if (part)
-            run(part, &next);
-        weft_group_free(part);
-        part = NULL;
-    }
-    CHECK_INT(weft_finalize(group), WEFT_OK);
-}
-
 int main(int argc, char **argv)
 {
     const long rounds = check_repeat(15, 1000), each = 40;
 
     if (argc > 2) {
-        run_in_job((turn){strtoull(argv[1], NULL, 10), strtol(argv[2], NULL, 10)});
+        run_in_job((seeds){strtoull(argv[1], NULL, 10), strtol(argv[2], NULL, 10)}, 20, MOST, run);
         return check_report("test_fuzz_collective");
     }
     if (argc > 1) {
-        turn one = {strtoull(argv[1], NULL, 10), 1};
+        seeds one = {strtoull(argv[1], NULL, 10), 1};
 
         for (int world = 1; world <= WORLDS; world++)
             ranks_run(world, run, &one);
         return check_report("test_fuzz_collective");
     }
     for (long round = 0; round < rounds; round++) {
-        turn next = {(uint64_t)(round * each), each};
+        seeds next = {(uint64_t)(round * each), each};
 
         ranks_run(1 + (int)(round % WORLDS), run, &next);
     }

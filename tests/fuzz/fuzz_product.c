@@ -8,9 +8,11 @@
  */
 #include "plan/plan.h"
 #include "run/tp_case.h"
+#include "fuzz/job.h"
 #include "support/ranks.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 
 enum {
@@ -375,11 +377,6 @@ static tp_case make_ranks(uint64_t seed)
     return t;
 }
 
-typedef struct turn {
-    uint64_t first;
-    long count;
-} turn;
-
 /* Whether what was asked for by name is not to be had over nodes, and said so. */
 static bool cannot_travel(const weft_group *group, const weft_problem *p, weft_status status)
 {
@@ -390,7 +387,7 @@ static bool cannot_travel(const weft_group *group, const weft_problem *p, weft_s
 
 static void run_ranks(weft_group *group, void *argument)
 {
-    const turn *it = argument;
+    const seeds *it = argument;
     int world = weft_size(group), rank = weft_rank(group);
     void *symmetric = NULL;
 
@@ -458,29 +455,10 @@ static void name_seed(int number)
     raise(number);
 }
 
-/* In the group of the job, and in parts of it that differ each time. */
-static void run_in_job(turn all)
+static void run_in_part(weft_group *group, void *argument)
 {
-    enum { EACH = 10 };
-    weft_group *group = NULL, *part = NULL;
-
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    for (long done = 0; group && done < all.count && !check_failures; done += 2 * EACH) {
-        turn next = {all.first + (uint64_t)done, EACH};
-        uint64_t s = next.first * 131 + (uint64_t)weft_rank(group);
-        int colour = (int)pick(&s, 3);
-
-        running = next.first;
-        run_ranks(group, &next);
-        CHECK_INT(weft_group_split(group, colour, (int)pick(&s, 100), &part), WEFT_OK);
-        next.first += EACH;
-        running = next.first;
-        if (part)
-            run_ranks(part, &next);
-        weft_group_free(part);
-        part = NULL;
-    }
-    CHECK_INT(weft_finalize(group), WEFT_OK);
+    running = ((const seeds *)argument)->first;
+    run_ranks(group, argument);
 }
 
 int main(int argc, char **argv)
@@ -491,11 +469,11 @@ int main(int argc, char **argv)
     signal(SIGBUS, name_seed);
     signal(SIGABRT, name_seed);
     if (argc > 2) {
-        run_in_job((turn){strtoull(argv[1], NULL, 10), strtol(argv[2], NULL, 10)});
+        run_in_job((seeds){strtoull(argv[1], NULL, 10), strtol(argv[2], NULL, 10)}, 10, INT_MAX, run_in_part);
         return check_report("test_fuzz_product");
     }
     if (argc > 1) {
-        turn one = {running = strtoull(argv[1], NULL, 10), 1};
+        seeds one = {running = strtoull(argv[1], NULL, 10), 1};
 
         run_local(one.first, false);
         run_local(one.first, true);
@@ -504,7 +482,7 @@ int main(int argc, char **argv)
         return check_report("test_fuzz_product");
     }
     for (long round = 0; round < rounds; round++) {
-        turn next = {1000 * (uint64_t)round, ranked};
+        seeds next = {1000 * (uint64_t)round, ranked};
 
         for (long i = 0; i < local; i++)
             run_local(running = next.first + (uint64_t)i, i < large);

@@ -548,6 +548,23 @@ static void owners_finish_with_all_workers(void)
     }
 }
 
+/* A packed B of halves that the kernel does not read is widened by every tile: a tile has rows enough for it.
+ */
+static void widened_tiles_are_thick(void)
+{
+    static const weft_gemm_steps widening = {
+        .mr = 12, .nr = 32, .k_step = 1, .m_tile = 360, .n_tile = 512, .k_tile = 512, .widens = true};
+    const layer square = {"square", false, 1024, 512};
+    const weft_schedule schedules[] = {WEFT_SCHEDULE_DIRECT, WEFT_SCHEDULE_TWO_LEVEL};
+
+    for (int i = 0; i < 2; i++) {
+        weft_problem p = problem_of(WEFT_OP_GEMM_RS, schedules[i], &square, 1024, 2, 2);
+
+        weft_plan_tiles(&p, 2, &widening);
+        CHECK(p.tuning.tile_m >= 10 * widening.mr);
+    }
+}
+
 /* Where starting a task takes longer than its product, workers without one are cheaper than a second round:
  * ten tiles for nineteen workers, not twenty and more. */
 static void starts_are_not_bought(void)
@@ -621,6 +638,7 @@ int main(void)
     a_plain_b_is_packed_once();
     owners_finish_with_all_workers();
     collectives_use_the_team();
+    widened_tiles_are_thick();
     starts_are_not_bought();
     other_layers_and_workers();
     odd_ranks_work();

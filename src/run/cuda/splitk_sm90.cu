@@ -167,23 +167,35 @@ __device__ __forceinline__ void fetch_ahead(const weft_cuda_splitk &p, const Wor
     }
 }
 
+/* One thread of the consumers, of the same steps when it has ended: in front of further weights, from the
+ * thread that asks for those, they hold them up by half a microsecond. */
+template <class T>
+__device__ __forceinline__ void fetch_tokens(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
+{
+    for (int i = 0; i < ahead_of(p, w); i++) {
+        bar_expect(smem + T::full + 8 * i, (uint32_t)(p.rows * p.sharers) * (2 * STEP));
+        load_tokens<T>(p, w, w.step + i, smem + i * p.stage_bytes, smem + T::full + 8 * i);
+    }
+}
+
 /* One thread: keeps the stages full. */
 template <class T, bool ALONG_K>
 __device__ __forceinline__ void produce(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
 {
-    uint32_t stage = 0, phase = 1;
-    int rows = p.rows * p.sharers, cols = boxes_of<T>(p, w) * 64, ahead = w.step + ahead_of(p, w);
-    for (int s = w.step; s < w.end; s++) {
-        uint32_t at = smem + stage * p.stage_bytes, full = smem + T::full + 8 * stage;
-        bar_wait(smem + T::empty + 8 * stage, phase);
-        bar_expect(full, (uint32_t)(s < ahead ? rows : rows + cols) * (2 * STEP));
-        if (s >= ahead)
-            load_weights<T, ALONG_K>(p, w, s, at, full);
-        load_tokens<T>(p, w, s, at, full);
-        if (++stage == (uint32_t)p.stages) {
+    int ahead = ahead_of(p, w);
+    uint32_t stage = (uint32_t)ahead, phase = 1;
+    uint32_t bytes = (uint32_t)(p.rows * p.sharers + boxes_of<T>(p, w) * 64) * (2 * STEP);
+    for (int s = w.step + ahead; s < w.end; s++) {
+        if (stage == (uint32_t)p.stages) {
             stage = 0;
             phase ^= 1;
         }
+        uint32_t at = smem + stage * p.stage_bytes, full = smem + T::full + 8 * stage;
+        bar_wait(smem + T::empty + 8 * stage, phase);
+        bar_expect(full, bytes);
+        load_weights<T, ALONG_K>(p, w, s, at, full);
+        load_tokens<T>(p, w, s, at, full);
+        stage++;
     }
 }
 
@@ -492,6 +504,8 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
         __syncwarp();
     } else {
         float d[T::SUMS];
+        if (threadIdx.x == 0)
+            fetch_tokens<T>(p, w, smem);
         out.begin();
         consume_width<T, ALONG_K>(p, w, smem, d);
         out.multiplied();
