@@ -125,8 +125,8 @@ static void nothing(emission *e)
     weft_builder_from(&e->b, (weft_region){.rank = e->b.rank});
 }
 
-/* Is it where lanes of the flat plan join, or one ends, to say DONE and no more? What is built here says it by
- * itself. */
+/* Is it where lanes of the flat plan join, or one ends, to say DONE and no more? What is built here says it
+ * by itself. */
 static bool only_says_done(const lowering *l, const flat_task *t)
 {
     if (t->task->kind != WEFT_TASK_COPY || !is_empty(t->regions) || t->regions[0].rank != t->rank ||
