@@ -32,10 +32,6 @@ static const double result_steps = 1.0 / 8;
  * the tasks, fewer are better. */
 static const double even_enough = 1.14, uneven_costs = 2;
 
-/* B from a near cache, which a task has from the one before: of what it takes from memory. Thin tiles read as
- * much of it as thick ones. */
-static const double near_b = 1.0 / 8;
-
 /* Sharing k must promise this much: what it costs is estimated no closer. */
 static const double worth_cutting = 0.9;
 
@@ -108,12 +104,10 @@ static double task_cost(const weft_problem *p, const weft_gemm_steps *steps, int
 {
     weft_gemm_rates rates = rates_of(p, steps);
     double b_bytes = (double)cols * (double)k * (double)weft_dtype_size(p->dtype);
-    weft_gemm_b b =
-        weft_gemm_b_of(rows, steps->mr, p->b_form != WEFT_B_PLAIN, has_b && !steps->widens, b_bytes);
-    weft_gemm_cost cost = weft_gemm_cost_of(&rates, steps, rows, cols, k, b);
+    weft_gemm_cost cost = weft_gemm_cost_of(
+        &rates, steps, rows, cols, k,
+        weft_gemm_b_of(rows, steps->mr, p->b_form != WEFT_B_PLAIN, has_b && !steps->widens, b_bytes));
 
-    if (b == WEFT_GEMM_HAS_B)
-        cost.stream = near_b * rates.stream_b * (double)cols * (double)k;
     return cost.arithmetic + cost.stream + cost.packing + result_steps * (double)rows * (double)cols +
            TASK_STEPS;
 }
