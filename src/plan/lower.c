@@ -125,16 +125,18 @@ static void nothing(emission *e)
     weft_builder_from(&e->b, (weft_region){.rank = e->b.rank});
 }
 
-/* Is it the end of a lane that only waits for what the flat plan said to ranks elsewhere? */
-static bool only_waits_at_end(const lowering *l, const flat_task *t)
+/* Is it where lanes of the flat plan join, or one ends, to say DONE and no more? What is built here says it
+ * by itself. */
+static bool only_says_done(const lowering *l, const flat_task *t)
 {
-    const weft_plan_part *part = &l->flat[t->rank];
-    const weft_lane *lane = &part->lanes[t->task->lane];
-    const weft_task *last = &part->tasks[lane->task0 + lane->task_count - 1];
-
-    return t->task->kind == WEFT_TASK_COPY && is_empty(t->regions) && !posts_to(l, t, -1) &&
-           l->caused[t->number] == NONE &&
-           (t->task == last || (last->kind == WEFT_TASK_EXIT && t->task + 1 == last));
+    if (t->task->kind != WEFT_TASK_COPY || !is_empty(t->regions) || t->regions[0].rank != t->rank ||
+        weft_copy_source(t->part, t->task)->rank != t->rank || posts_to(l, t, -1) ||
+        l->caused[t->number] != NONE)
+        return false;
+    for (uint32_t i = 0; i < t->task->post_count; i++)
+        if (reserved(l, t->part->posts[t->task->post0 + i].signal))
+            return true;
+    return false;
 }
 
 /* A task in its own lane, without what crosses. */
@@ -145,7 +147,7 @@ static void emit_task(emission *e, const flat_task *t)
     const weft_region *on = t->task->kind == WEFT_TASK_COPY ? NULL : pushed_on(l, t, &out);
 
     if (t->task->kind == WEFT_TASK_ENTER || t->task->kind == WEFT_TASK_EXIT || is_free(l, t) ||
-        only_waits_at_end(l, t))
+        only_says_done(l, t))
         return;
     weft_builder_task(&e->b, t->task->lane, (weft_task_kind)t->task->kind, t->task->flags);
     if (moves)

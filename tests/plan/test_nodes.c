@@ -165,6 +165,31 @@ static void only_neighbours(void)
     interpret_free(parts, 6);
 }
 
+/* Where all others are elsewhere nobody is told DONE: lanes do not join, and sums do not wait for what is
+ * sent, which other lanes of a plan on one node do in front of them. */
+static void nobody_joins(void)
+{
+    static const int32_t domain[] = {0, 1, 2, 3, 4, 5};
+    weft_problem problem = {.op = WEFT_OP_REDUCE_SCATTER,
+                            .schedule = WEFT_SCHEDULE_PACKETS,
+                            .count = 240,
+                            .tuning = {.tile_n = 10, .workers = 4}};
+    weft_plan_part parts[6];
+    int sums = 0;
+
+    CHECK(interpret_make_over(&problem, domain, 6, parts));
+    for (int rank = 0; rank < 6; rank++)
+        for (uint32_t i = 0; i < parts[rank].task_count; i++) {
+            const weft_task *task = &parts[rank].tasks[i];
+
+            sums += task->kind == WEFT_TASK_REDUCE;
+            CHECK(task->kind != WEFT_TASK_COPY || weft_task_regions(&parts[rank], task)->rows ||
+                  !task->wait_count);
+        }
+    CHECK_INT(sums, 6 * 24);
+    interpret_free(parts, 6);
+}
+
 /* Few rows of A are gathered before they are multiplied: a rank's go to one rank of each other node, where
  * the others fetch them; long ones in several messages. */
 static void few_rows_cross_once(void)
@@ -348,6 +373,7 @@ int main(void)
     }
     same_parts();
     only_neighbours();
+    nobody_joins();
     few_rows_cross_once();
     rules();
     refused();
