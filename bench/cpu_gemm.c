@@ -3,9 +3,10 @@
  * priority keeps the core, the system still takes it away for 50 ms of each second, which a long product
  * meets and a short one does not.
  *
- *     cpu_gemm M N K [SECONDS [PEER]]
+ *     cpu_gemm M N K [SECONDS [PEER [GAP]]]
  *
- * float32, nothing packed; the three (or weft and PEER, "OpenBLAS" or "BLIS") alternate. Prints Gop/s of
+ * float32, nothing packed; the three (or weft and PEER, "OpenBLAS" or "BLIS") alternate. Rows of D are GAP
+ * elements apart, so that they need not begin on cache lines. Prints Gop/s of
  * medians, and weft over each: the median of the rounds' ratios and their middle half.
  */
 #include "bench/blas.h"
@@ -22,7 +23,7 @@
 enum { RUNS_MOST = 999, RUNS_LEAST = 3, HUGE_PAGE = 2 << 20 };
 
 typedef struct product {
-    int m, n, k;
+    int m, n, k, ldd;
     float *a, *b, *d;
 } product;
 
@@ -57,13 +58,14 @@ static double run(const product *p, const blas_library *peer)
 
     if (peer) {
         peer->sgemm(BLAS_ROW_MAJOR, BLAS_PLAIN, BLAS_PLAIN, p->m, p->n, p->k, 1, p->a, p->k, p->b, p->n, 0,
-                    p->d, p->n);
+                    p->d, p->ldd);
         return thread_seconds() - start;
     }
     weft_gemm_args_init(&args, WEFT_F32, p->m, p->n, p->k);
     args.a = p->a;
     args.b = p->b;
     args.d = p->d;
+    args.ldd = p->ldd;
     args.threads = 1;
     return weft_gemm(&args) == WEFT_OK ? thread_seconds() - start : 0;
 }
@@ -86,12 +88,13 @@ int main(int argc, char **argv)
     int runs = 0;
 
     if (p.m < 1 || p.n < 1 || p.k < 1) {
-        fprintf(stderr, "usage: cpu_gemm M N K [SECONDS [PEER]]\n");
+        fprintf(stderr, "usage: cpu_gemm M N K [SECONDS [PEER [GAP]]]\n");
         return 2;
     }
+    p.ldd = p.n + (argc > 6 ? atoi(argv[6]) : 0);
     p.a = make(p.m, p.k);
     p.b = make(p.k, p.n);
-    p.d = make(p.m, p.n);
+    p.d = make(p.m, p.ldd);
     if (!p.a || !p.b || !p.d)
         return 1;
     for (int i = 1; i < 3; i++) {

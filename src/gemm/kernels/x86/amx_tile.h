@@ -140,19 +140,21 @@ INLINE void fetch_ahead(const weft_panels *b, int64_t g, int64_t piece, int64_t 
         _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
 }
 
-/* Rows of a micro-tile's columns, `some` with every step of a piece. Those that are to be written are asked
- * for as the core's own (PREFETCHW): a line that a peer has read would be fetched as a shared one otherwise,
- * and the store would wait for the peer a second time. */
+/* Rows of a micro-tile's columns, `some` with every step of a piece, with the line in which each ends. Those
+ * that are to be written are asked for as the core's own (PREFETCHW): a line that a peer has read would be
+ * fetched as a shared one otherwise, and the store would wait for the peer a second time. */
 INLINE void fetch_rows(const char *rows, int64_t stride, int64_t bytes, bool own, int64_t step, int64_t some)
 {
     int64_t end = weft_min((step + 1) * some, MR);
 
     for (int64_t i = step * some; i < end; i++) {
-        for (int64_t at = 0; at < bytes; at += CACHE_LINE) {
+        for (int64_t at = 0; at < bytes + CACHE_LINE; at += CACHE_LINE) {
+            const char *line = rows + i * stride + (at < bytes ? at : bytes - 1);
+
             if (own)
-                _mm_prefetch(rows + i * stride + at, _MM_HINT_ET0);
+                _mm_prefetch(line, _MM_HINT_ET0);
             else
-                _mm_prefetch(rows + i * stride + at, _MM_HINT_T0);
+                _mm_prefetch(line, _MM_HINT_T0);
         }
     }
 }

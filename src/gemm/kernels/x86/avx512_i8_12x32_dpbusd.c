@@ -106,6 +106,7 @@ INLINE void tile(int rows, int64_t k, const int8_t *a, const uint8_t *b, const i
     for (int i = 0; i < rows; i++) {
         __builtin_prefetch(c + i * c_ld, 1, 3);
         __builtin_prefetch(c + i * c_ld + 16, 1, 3);
+        __builtin_prefetch(c + i * c_ld + NR - 1, 1, 3);
     }
     products(rows, k - early, a + early * rows, b + early * NR, sum, &excess);
     _mm512_storeu_si512(off, excess);

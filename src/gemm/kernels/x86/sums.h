@@ -48,16 +48,19 @@ INLINE void put_sums(int rows, vec sum[][2], weft_dtype type, char *to, int64_t 
     }
 }
 
-/* `bytes` of each row, to be read or (`writes`) written. */
+/* `bytes` of each row, to be read or (`writes`) written: also the line in which it ends, since rows need not
+ * begin on lines. */
 INLINE void fetch_rows(int rows, const char *first, int64_t stride, int bytes, bool writes)
 {
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        for (int at = 0; at < bytes; at += CACHE_LINE) {
+        for (int at = 0; at < bytes + CACHE_LINE; at += CACHE_LINE) {
+            const char *line = first + i * stride + (at < bytes ? at : bytes - 1);
+
             if (writes)
-                __builtin_prefetch(first + i * stride + at, 1, 3);
+                __builtin_prefetch(line, 1, 3);
             else
-                __builtin_prefetch(first + i * stride + at, 0, 3);
+                __builtin_prefetch(line, 0, 3);
         }
     }
 }
@@ -115,10 +118,8 @@ INLINE void finish_rows(weft_dtype type, int64_t k, const void *a, const weft_pa
 
         for (int64_t at = 0; at < b->slice && g < b->ahead_count; at += CACHE_LINE)
             _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
-        for (int i = MR; i < 2 * MR && places->acc_below; i++) {
-            for (int at = 0; at < NR * 4; at += CACHE_LINE)
-                _mm_prefetch(places->acc + i * places->acc_ld * 4 + g * NR * 4 + at, _MM_HINT_T0);
-        }
+        if (places->acc_below)
+            fetch_rows(MR, near.acc + MR * near.acc_stride, near.acc_stride, NR * 4, false);
         begin_sums(MR, sum, places->start ? places->start + g * MR * NR * 4 : NULL);
         products_near(MR, k, a, b->first + g * b->bytes, sum, &near);
         if (places->acc)
