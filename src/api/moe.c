@@ -257,11 +257,10 @@ weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const
 
     if (!at)
         return status;
-    if (at->state == WEFT_MOE_RECEIVED && at->out.tokens && !y)
-        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
-                              "weft_moe_combine: y is NULL, but there are %lld tokens",
-                              (long long)at->out.tokens);
-    status = weft_moe_combine_send(moe, lane, results, start);
+    if (at->state == WEFT_MOE_RECEIVED)
+        status = moe->ops->check_y(at, y);
+    if (!status)
+        status = weft_moe_combine_send(moe, lane, results, start);
     return status ? status : weft_moe_combine_recv(moe, lane, y);
 }
 

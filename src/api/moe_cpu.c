@@ -111,6 +111,7 @@ const weft_moe_ops weft_moe_on_cpu = {
     .gather = gather,
     .combine_send = weft_moe_lane_combine_send,
     .combine_recv = weft_moe_lane_combine_recv,
+    .check_y = weft_moe_check_y,
     .forward = forward,
     .stats = stats_of,
     .ffn_create = weft_moe_ffn_open,

@@ -286,12 +286,20 @@ weft_status weft_moe_device_combine_send(weft_moe_lane *lane, const void *result
     return run(lane, WEFT_DEVICE_MOE_COMBINE_SEND, (weft_device_moe_args){.x = results, .start = start});
 }
 
+weft_status weft_moe_device_check_y(const weft_moe_lane *lane, const void *y)
+{
+    weft_status status = weft_moe_check_y(lane, y);
+
+    return status ? status : check_memory(lane, "moe: y", y, lane->out.tokens * lane->moe->result_bytes);
+}
+
 weft_status weft_moe_device_combine_recv(weft_moe_lane *lane, void *y)
 {
-    weft_status status = weft_moe_check_combine_recv(lane, y);
+    weft_status status;
 
-    if (!status)
-        status = check_memory(lane, "moe: y", y, lane->out.tokens * lane->moe->result_bytes);
+    if (lane->state != WEFT_MOE_RETURNED)
+        return weft_moe_out_of_order(lane, "receiving a combine");
+    status = weft_moe_device_check_y(lane, y);
     if (status)
         return status;
     lane->state = WEFT_MOE_IDLE;

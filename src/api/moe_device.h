@@ -22,6 +22,7 @@ weft_status weft_moe_device_layout(weft_moe_lane *lane, int64_t alignment, int64
 weft_status weft_moe_device_gather(weft_moe_lane *lane, const int64_t *start, void *packed);
 weft_status weft_moe_device_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start);
 weft_status weft_moe_device_combine_recv(weft_moe_lane *lane, void *y);
+weft_status weft_moe_device_check_y(const weft_moe_lane *lane, const void *y);
 
 /* The feed-forward expert (moe_device_ffn.c), whose pointers have been checked, and a whole round with it. */
 weft_status weft_moe_device_ffn_create(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **ffn);

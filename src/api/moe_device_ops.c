@@ -12,6 +12,7 @@ const weft_moe_ops weft_moe_on_device = {
     .gather = weft_moe_device_gather,
     .combine_send = weft_moe_device_combine_send,
     .combine_recv = weft_moe_device_combine_recv,
+    .check_y = weft_moe_device_check_y,
     .forward = weft_moe_device_forward,
     .stats = weft_moe_device_stats,
     .ffn_create = weft_moe_device_ffn_create,

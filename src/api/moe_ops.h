@@ -20,6 +20,8 @@ typedef struct weft_moe_ops {
     weft_status (*gather)(weft_moe_lane *lane, const int64_t *start, void *packed);
     weft_status (*combine_send)(weft_moe_lane *lane, const void *results, const int64_t *start);
     weft_status (*combine_recv)(weft_moe_lane *lane, void *y);
+    /* Whether `y` can take the sums of the tokens that the lane has sent. */
+    weft_status (*check_y)(const weft_moe_lane *lane, const void *y);
     /* All of them, with experts that are called. */
     weft_status (*forward)(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
                            void *y, const char *fault);

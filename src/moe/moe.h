@@ -242,11 +242,11 @@ weft_status weft_moe_lane_combine_recv(weft_moe_lane *lane, void *y);
 weft_status weft_moe_lane_forward(weft_moe_lane *lane, const weft_moe_input *input,
                                   const weft_moe_expert *expert, void *y, const char *fault);
 
-/* What any backend says of a call out of order, of input that is wrong by itself, and of sums that cannot be
- * received into `y` now. */
+/* What any backend says of a call out of order, of input that is wrong by itself, and of a `y` that cannot
+ * take the sums of what the lane has sent. */
 weft_status weft_moe_out_of_order(const weft_moe_lane *lane, const char *call);
 weft_status weft_moe_check_input(const weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
-weft_status weft_moe_check_combine_recv(const weft_moe_lane *lane, const void *y);
+weft_status weft_moe_check_y(const weft_moe_lane *lane, const void *y);
 weft_status weft_moe_refuse_repeat(int64_t had, int64_t tokens, weft_error_text *error);
 
 /* Rows can be read: notes what was received, and the time. */

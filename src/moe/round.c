@@ -158,10 +158,8 @@ weft_status weft_moe_lane_combine_send(weft_moe_lane *lane, const void *results,
     return status;
 }
 
-weft_status weft_moe_check_combine_recv(const weft_moe_lane *lane, const void *y)
+weft_status weft_moe_check_y(const weft_moe_lane *lane, const void *y)
 {
-    if (lane->state != WEFT_MOE_RETURNED)
-        return weft_moe_out_of_order(lane, "receiving a combine");
     if (lane->out.tokens && !y)
         return weft_error_set(&lane->moe->group->error, WEFT_ERR_ARGUMENT,
                               "moe: y is NULL, but there are %lld tokens", (long long)lane->out.tokens);
@@ -170,8 +168,11 @@ weft_status weft_moe_check_combine_recv(const weft_moe_lane *lane, const void *y
 
 weft_status weft_moe_lane_combine_recv(weft_moe_lane *lane, void *y)
 {
-    weft_status status = weft_moe_check_combine_recv(lane, y);
+    weft_status status;
 
+    if (lane->state != WEFT_MOE_RETURNED)
+        return weft_moe_out_of_order(lane, "receiving a combine");
+    status = weft_moe_check_y(lane, y);
     if (!status)
         status = lane->moe->rung->combine_recv(lane, y);
     if (status)

@@ -151,6 +151,9 @@ static inline void moe_other_errors(moe_rank *r, moe_queue *q)
         CHECK_HAS(weft_error(r->gpu), "expert 10 received");
     CHECK_INT(weft_moe_gather(q->gpu, 0, q->start, q->packed), WEFT_OK);
     CHECK_INT(weft_moe_combine_recv(q->gpu, 0, q->y[3]), WEFT_ERR_STATE);
+    /* what the second half refuses is refused before anything is sent, and the call can be made again */
+    CHECK_INT(weft_moe_combine(q->gpu, 0, q->packed, q->start, host), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(r->gpu), "y is at");
     CHECK_INT(weft_moe_combine(q->gpu, 0, q->packed, q->start, q->y[3]), WEFT_OK);
     CHECK_INT(weft_moe_forward(q->gpu, 0, &one, &expert, q->y[3]), WEFT_ERR_ARGUMENT);
     CHECK_HAS(weft_error(r->gpu), "the feed-forward expert of its layer");
