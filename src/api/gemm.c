@@ -105,6 +105,9 @@ static weft_status place_matrix(const char *call, const char *name, int64_t rows
                               (long long)ld);
     if (!stride || batch <= 1)
         stride = rows * ld;
+    if (stride < 0)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
+                              "%s: stride_%s = %lld: it must not be negative", call, name, (long long)stride);
     if (!weft_span_fits(rows, cols, ld, batch, stride))
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
                               "%s: stride_%s = %lld: a batch spans at most 2^46 elements", call, name,
@@ -147,6 +150,12 @@ static weft_status place_operands(const weft_gemm_args *args, weft_product *prod
         status = place_matrix("weft_gemm", "c", args->m, args->n, args->l, args->ldc, args->stride_c, &c);
     if (!status)
         status = place_matrix("weft_gemm", "d", args->m, args->n, args->l, args->ldd, args->stride_d, &d);
+    if (!status && weft_batch_overlaps(args->m, args->n, d.ld, args->l, d.stride))
+        status = weft_error_set(
+            weft_error_thread(), WEFT_ERR_ARGUMENT,
+            "weft_gemm: stride_d = %lld: the %lld matrices of D, of %lld x %lld with rows %lld "
+            "elements apart, would overlap",
+            (long long)d.stride, (long long)args->l, (long long)args->m, (long long)args->n, (long long)d.ld);
     if (status)
         return status;
     t->a = args->a;

@@ -70,6 +70,10 @@ weft_status weft_grouped_complete(weft_grouped_args *args, weft_error_text *erro
         args->stride_b = 0;
     else if (!args->stride_b && weft_extents_fit(b_rows, args->ldb, 1))
         args->stride_b = b_rows * args->ldb;
+    if (args->experts > 1 && args->stride_b < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "weft_grouped_gemm: stride_b = %lld: it must not be negative",
+                              (long long)args->stride_b);
     if (!weft_extents_fit(args->rows, args->lda, 1) || !weft_extents_fit(args->rows, args->ldd, 1) ||
         !weft_span_fits(b_rows, b_cols, args->ldb, args->experts, args->stride_b))
         return weft_error_set(error, WEFT_ERR_ARGUMENT,

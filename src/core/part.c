@@ -31,6 +31,21 @@ weft_span weft_part_granular(int64_t extent, int64_t granule, int64_t parts, int
     return (weft_span){begin, end - begin};
 }
 
+bool weft_batch_overlaps(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride)
+{
+    if (rows <= 0 || cols <= 0)
+        return false;
+    for (int64_t apart = 1; apart < batch; apart++) {
+        int64_t begin = apart * stride, row = begin / ld, in_row = begin % ld;
+
+        if (begin >= (rows - 1) * ld + cols)
+            return false;
+        if (in_row < cols || (row + 1 < rows && in_row + cols > ld))
+            return true;
+    }
+    return false;
+}
+
 int64_t weft_part_of(int64_t extent, int64_t parts, int64_t position)
 {
     int64_t base = extent / parts;

@@ -35,9 +35,12 @@ static inline bool weft_extents_fit(int64_t rows, int64_t cols, int64_t batch)
 static inline bool weft_span_fits(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride)
 {
     double between = rows > 1 ? (double)(rows - 1) * (double)ld : 0;
-    double before = batch > 1 ? (double)(batch - 1) * (double)(stride < 0 ? -(stride + 1) : stride) : 0;
+    double before = batch > 1 ? (double)(batch - 1) * (double)stride : 0;
 
     return before + between + (double)cols <= 0x1p46;
 }
+
+/* Whether any two of them share elements: matrices side by side, or row by row in turns, do not. */
+bool weft_batch_overlaps(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride);
 
 #endif

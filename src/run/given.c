@@ -200,7 +200,10 @@ size_t weft_given_span(const weft_plan *plan, int operand, const weft_given *g)
         return 0;
     if (plan->part.operands[operand].packed)
         return (size_t)(g->stride * g->batch);
-    return (size_t)(((g->batch - 1) * g->stride + (g->rows - 1) * g->ld + g->cols) * g->element_bytes);
+    /* unsigned, for it is asked of operands that have not been checked yet too */
+    return (((size_t)g->batch - 1) * (size_t)g->stride + ((size_t)g->rows - 1) * (size_t)g->ld +
+            (size_t)g->cols) *
+           (size_t)g->element_bytes;
 }
 
 /* Only the root's SEND counts in a broadcast. */
@@ -240,6 +243,10 @@ weft_status weft_given_check(const weft_plan *plan, int operand, const weft_give
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "the leading dimension of %s is %lld; its rows have %lld elements as stored",
                               o->name, (long long)g->ld, (long long)g->cols);
+    if (g->batch > 1 && g->stride < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "the batch stride of %s is %lld; it must not be negative", o->name,
+                              (long long)g->stride);
     /* One matrix without gaps is what the plan was checked for. */
     if ((g->ld != g->cols || g->batch > 1) && (!weft_extents_fit(g->rows, g->ld, 1) ||
                                                !weft_span_fits(g->rows, g->cols, g->ld, g->batch, g->stride)))
@@ -247,10 +254,12 @@ weft_status weft_given_check(const weft_plan *plan, int operand, const weft_give
                               "the leading dimension %lld and the batch stride %lld of %s: an operand spans "
                               "at most 2^46 elements",
                               (long long)g->ld, (long long)g->stride, o->name);
-    if (g->batch > 1 && g->stride < 0)
+    if (o->output && weft_batch_overlaps(g->rows, g->cols, g->ld, g->batch, g->stride))
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "the batch stride of %s is %lld; it must not be negative", o->name,
-                              (long long)g->stride);
+                              "the batch stride of %s is %lld: its %lld matrices, of %lld x %lld with rows "
+                              "%lld elements apart, would overlap",
+                              o->name, (long long)g->stride, (long long)g->batch, (long long)g->rows,
+                              (long long)g->cols, (long long)g->ld);
     return WEFT_OK;
 }
 

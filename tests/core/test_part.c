@@ -1,10 +1,35 @@
-/* Parts cover the extent without gap or overlap, differ by at most one element or granule, and weft_part_of
- * inverts those of elements. */
+/* Parts of an extent, and matrices of a batch. Parts cover the extent without gap or overlap, differ by at
+ * most one element or granule, and weft_part_of inverts those of elements. */
 #include "core/part.h"
 #include "support/check.h"
 
+/* Element by element. */
+static bool overlaps(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride)
+{
+    unsigned char taken[256] = {0};
+
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++)
+                if (taken[b * stride + i * ld + j]++)
+                    return true;
+    return false;
+}
+
+static void check_overlaps(void)
+{
+    for (int64_t rows = 0; rows < 4; rows++)
+        for (int64_t cols = 0; cols < 5; cols++)
+            for (int64_t ld = cols ? cols : 1; ld < 14; ld++)
+                for (int64_t batch = 0; batch < 5; batch++)
+                    for (int64_t stride = 1; stride < 40; stride++)
+                        CHECK(weft_batch_overlaps(rows, cols, ld, batch, stride) ==
+                              overlaps(rows, cols, ld, batch, stride));
+}
+
 int main(void)
 {
+    check_overlaps();
     for (int64_t extent = 0; extent < 70; extent++) {
         for (int64_t parts = 1; parts < 12; parts++) {
             int64_t next = 0;

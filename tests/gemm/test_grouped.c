@@ -251,6 +251,11 @@ static void test_refused(void)
     g.ldb = INT64_MAX / 2;
     CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_ERR_ARGUMENT);
     CHECK(strstr(weft_error(NULL), "span at most 2^46 elements"));
+    g.ldb = 0;
+    g.stride_b = -16;
+    CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_ERR_ARGUMENT);
+    CHECK(strstr(weft_error(NULL), "stride_b = -16: it must not be negative"));
+    g.ldb = INT64_MAX / 2;
     g.k = 1; /* one row: the number is not used */
     g.stride_b = 4;
     CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_OK);

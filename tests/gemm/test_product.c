@@ -431,6 +431,21 @@ static void check_extremes(void)
         CHECK_INT(weft_gemm(&with), WEFT_ERR_ARGUMENT);
         CHECK_HAS(weft_error(NULL), "at most 2^46 elements");
     }
+    for (int which = 0; which < 4; which++) {
+        with = args;
+        with.c = data;
+        with.beta = 1;
+        with.l = 2;
+        *(int64_t *[]){&with.stride_a, &with.stride_b, &with.stride_c, &with.stride_d}[which] = -4;
+        CHECK_INT(weft_gemm(&with), WEFT_ERR_ARGUMENT);
+        CHECK_HAS(weft_error(NULL), "= -4: it must not be negative");
+    }
+    with = args;
+    with.l = 2;
+    with.stride_d = 3; /* the last element of the first is the first of the second */
+    CHECK_INT(weft_gemm(&with), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL),
+              "stride_d = 3: the 2 matrices of D, of 2 x 2 with rows 2 elements apart, would");
     with = args;
     with.l = 0;
     with.k = (int64_t)1 << 45; /* no products: no memory for them either */
@@ -443,6 +458,30 @@ static void check_extremes(void)
     with.stride_a = with.stride_b = with.stride_d = INT64_MIN;
     CHECK_INT(weft_gemm(&with), WEFT_OK);
     CHECK(untouched[0] == 0 && untouched[1] == 0 && untouched[2] == 7);
+}
+
+/* Matrices of a batch of D may lie side by side: columns of a wider one, as the heads of a layer do. */
+static void check_side_by_side(void)
+{
+    enum { HEADS = 3, ROWS = 5, COLS = 4 };
+    float a[HEADS * ROWS], b[HEADS * COLS], d[ROWS * HEADS * COLS];
+    weft_gemm_args args;
+
+    for (int i = 0; i < HEADS * ROWS; i++)
+        a[i] = (float)(i + 1);
+    for (int i = 0; i < HEADS * COLS; i++)
+        b[i] = (float)(i - 3);
+    weft_gemm_args_init(&args, WEFT_F32, ROWS, COLS, 1);
+    args.l = HEADS;
+    args.a = a;
+    args.b = b;
+    args.d = d;
+    args.ldd = (int64_t)HEADS * COLS;
+    args.stride_d = COLS;
+    CHECK_INT(weft_gemm(&args), WEFT_OK);
+    for (int i = 0; i < ROWS; i++)
+        for (int j = 0; j < HEADS * COLS; j++)
+            CHECK(d[i * HEADS * COLS + j] == a[j / COLS * ROWS + i] * b[j]);
 }
 
 int main(void)
@@ -485,6 +524,7 @@ int main(void)
     check_other_packed(WEFT_BF16);
     check_other_packed(WEFT_I8);
     check_extremes();
+    check_side_by_side();
     for (int i = 0; i < 6; i++)
         check_alpha_zero(types[i]);
     for (size_t i = 0; i < 18; i++)

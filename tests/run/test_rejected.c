@@ -119,6 +119,35 @@ static weft_status product_of_nothing(rank_state *s)
     return weft_ag_gemm(s->group, &problem, s->bad ? NULL : &operands);
 }
 
+/* Two products, of which one rank's D or A lies otherwise. */
+static weft_status product_of_strides(rank_state *s, int64_t stride_a, int64_t stride_d)
+{
+    weft_problem problem;
+    weft_operands operands = {.size = sizeof(operands), .a = from, .b = from, .d = s->to};
+
+    weft_problem_init(&problem, WEFT_OP_GEMM_AR);
+    problem.m = problem.n = problem.k = 64;
+    problem.l = 2;
+    operands.stride_a = s->bad ? stride_a : 0;
+    operands.stride_d = s->bad ? stride_d : 0;
+    return weft_gemm_ar(s->group, &problem, &operands);
+}
+
+static weft_status product_backwards(rank_state *s)
+{
+    return product_of_strides(s, -64 * 64, 0);
+}
+
+static weft_status product_over_itself(rank_state *s)
+{
+    return product_of_strides(s, 0, 64 * 64 - 1);
+}
+
+static weft_status product_out_of_reach(rank_state *s)
+{
+    return product_of_strides(s, INT64_MAX, 0);
+}
+
 static weft_status small_reduce(rank_state *s)
 {
     return weft_all_reduce(s->group, from, s->bad ? NULL : s->to, SMALL, WEFT_F32, WEFT_SUM);
@@ -164,6 +193,9 @@ static const struct {
     {run_of_nothing, "NULL"},
     {run_on_stream, "no streams"},
     {product_of_nothing, "must be given"},
+    {product_backwards, "the batch stride of A is -4096; it must not be negative"},
+    {product_over_itself, "the batch stride of D is 4095: its 2 matrices"},
+    {product_out_of_reach, "spans at most 2^46 elements"},
     {small_reduce, "a buffer is NULL"},
     {large_reduce, "NULL"},
     {negative_gather, "count must not be negative"},
