@@ -37,10 +37,9 @@ static const char *fault_of(const weft_group *group, const weft_counted_job *job
     return NULL;
 }
 
-static weft_status run(weft_group *group, weft_counted_job *job)
+/* `fault`: what is wrong with it already, or NULL. */
+static weft_status run(weft_group *group, weft_counted_job *job, const char *fault)
 {
-    const char *fault;
-
     group->entry = job->entry;
     if (!weft_backend_of(group)->counted) {
         weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
@@ -48,7 +47,8 @@ static weft_status run(weft_group *group, weft_counted_job *job)
                        weft_backend_of(group)->where);
         return weft_group_reject(group, WEFT_SYNC_COUNTED);
     }
-    fault = fault_of(group, job);
+    if (!fault)
+        fault = fault_of(group, job);
     if (fault) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s: %s", weft_entry_name(job->entry), fault);
         job->send_count = NULL;
@@ -67,7 +67,7 @@ weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, c
                             .send_count = counts,
                             .recv_count = counts};
 
-    return group ? run(group, &job) : weft_no_group(weft_entry_name(job.entry));
+    return group ? run(group, &job, NULL) : weft_no_group(weft_entry_name(job.entry));
 }
 
 /* `count` for each rank where `all`, else for rank `one` alone. NULL without memory. */
@@ -80,22 +80,22 @@ static int64_t *count_for(const weft_group *group, bool all, int one, int64_t co
     return counts;
 }
 
-/* A job of `count` elements of each rank to (`gathers`) or from a root. Without memory for the counts, or
- * with a root that is none, they are NULL, which is rejected. */
+/* A job of `count` elements of each rank to (`gathers`) or from a root. Without memory for the counts
+ * they are NULL, which is rejected. */
 static weft_status run_rooted(weft_group *group, weft_counted_job *job, bool gathers, int64_t count, int root)
 {
     int64_t *of_rank, *of_root;
-    bool sound;
+    const char *fault;
     weft_status status;
 
     if (!group)
         return weft_no_group(weft_entry_name(job->entry));
-    sound = root >= 0 && root < group->size;
-    of_rank = sound ? count_for(group, false, root, count) : NULL;
-    of_root = sound ? count_for(group, group->rank == root, -1, count) : NULL;
+    fault = root < 0 || root >= group->size ? "root must be a rank" : NULL;
+    of_rank = fault ? NULL : count_for(group, false, root, count);
+    of_root = fault ? NULL : count_for(group, group->rank == root, -1, count);
     job->send_count = gathers ? of_rank : of_root;
     job->recv_count = gathers ? of_root : of_rank;
-    status = run(group, job);
+    status = run(group, job, fault);
     free(of_rank);
     free(of_root);
     return status;
@@ -118,7 +118,7 @@ weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *rec
     mine = counts ? count_for(group, true, 0, counts[group->rank]) : NULL;
     job.send_count = counts;
     job.recv_count = mine;
-    status = run(group, &job);
+    status = run(group, &job, NULL);
     free(mine);
     return status;
 }
@@ -133,7 +133,7 @@ weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t
                             .send_count = send_counts,
                             .recv_count = recv_counts};
 
-    return group ? run(group, &job) : weft_no_group(weft_entry_name(job.entry));
+    return group ? run(group, &job, NULL) : weft_no_group(weft_entry_name(job.entry));
 }
 
 weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,

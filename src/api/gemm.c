@@ -49,6 +49,9 @@ static weft_status find_binding(const weft_gemm_args *given, const char *call, w
                               (long long)args->l);
     if ((unsigned)args->act > WEFT_ACT_SILU_GATED)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s: act %d is not one", call, (int)args->act);
+    if (args->threads < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s: threads is %d; 0 means all", call,
+                              args->threads);
     status = weft_core_current(&core, error);
     if (status)
         return status;

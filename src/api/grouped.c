@@ -47,6 +47,9 @@ weft_status weft_grouped_complete(weft_grouped_args *args, weft_error_text *erro
     if ((unsigned)args->act > WEFT_ACT_SILU_GATED)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_grouped_gemm: act %d is not one",
                               (int)args->act);
+    if (args->threads < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_grouped_gemm: threads is %d; 0 means all",
+                              args->threads);
     n = weft_extents_fit(args->n, 2, 1) ? args->n * weft_act_width(args->act) : -1;
     if (n < 0 || !weft_extents_fit(args->rows, args->k, 1) || !weft_extents_fit(args->rows, n, 1) ||
         !weft_extents_fit(args->k, n, args->experts))
