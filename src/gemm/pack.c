@@ -63,13 +63,15 @@ int64_t weft_pack_k(const weft_kernel *kernel, int64_t k)
 
 /*
  * The plain definition of a panel, for elements of 1, 2 or 4 bytes: `lines` lines of `k`, padded to
- * side->lines and padded_k. `T` is the element, `flip` is added to each.
+ * side->lines and padded_k. `T` is the element, `flip` is added to each. Panels of few rows are packed by it:
+ * where `kr` is a constant, no element is a call.
  */
 #define PACK_PLAIN(name, T)                                                                                  \
-    static void name(T *restrict panel, const T *restrict source, const weft_pack_side *side, int64_t ls,    \
-                     int64_t ks, int64_t lines, int64_t k, int64_t padded_k, T flip)                         \
+    static inline __attribute__((always_inline)) void name##_by(                                             \
+        T *restrict panel, const T *restrict source, const weft_pack_side *side, int64_t ls, int64_t ks,     \
+        int64_t lines, int64_t k, int64_t padded_k, T flip, int64_t kr)                                      \
     {                                                                                                        \
-        int64_t kr = side->kr, width = side->lines;                                                          \
+        int64_t width = side->lines;                                                                         \
                                                                                                              \
         for (int64_t p0 = 0; p0 < padded_k; p0 += kr) {                                                      \
             for (int64_t i = 0; i < width; i++) {                                                            \
@@ -85,6 +87,19 @@ int64_t weft_pack_k(const weft_kernel *kernel, int64_t k)
                 }                                                                                            \
             }                                                                                                \
         }                                                                                                    \
+    }                                                                                                        \
+                                                                                                             \
+    static void name(T *restrict panel, const T *restrict source, const weft_pack_side *side, int64_t ls,    \
+                     int64_t ks, int64_t lines, int64_t k, int64_t padded_k, T flip)                         \
+    {                                                                                                        \
+        if (side->kr == 1)                                                                                   \
+            name##_by(panel, source, side, ls, ks, lines, k, padded_k, flip, 1);                             \
+        else if (side->kr == 2)                                                                              \
+            name##_by(panel, source, side, ls, ks, lines, k, padded_k, flip, 2);                             \
+        else if (side->kr == 4)                                                                              \
+            name##_by(panel, source, side, ls, ks, lines, k, padded_k, flip, 4);                             \
+        else                                                                                                 \
+            name##_by(panel, source, side, ls, ks, lines, k, padded_k, flip, side->kr);                      \
     }
 
 PACK_PLAIN(pack_plain_1, uint8_t)
