@@ -38,13 +38,22 @@ typedef union accumulators {
 
 const weft_reduce_loops weft_reduce_portable = {pair, widen};
 
-static const weft_reduce_loops *loops(void)
+/* For rows of so many elements. Elements that are added as they lie take what their lines take. Vectors of
+ * 512 bits spare nothing there, but lower the clock of some CPUs for all that is around them; of few elements
+ * those of 256 bits are no faster either, while lines that come from a peer's cache are asked for ahead more
+ * often by CPUs that see several loads of each. Conversions are worth the widest. */
+static const weft_reduce_loops *loops_for(weft_dtype dtype, int64_t cols)
 {
 #if defined(__x86_64__)
-    if (weft_cpu_has(WEFT_CPU_LEVEL_AVX512))
+    bool plain = dtype != WEFT_F16 && dtype != WEFT_BF16;
+
+    if (!plain && weft_cpu_has(WEFT_CPU_LEVEL_AVX512))
         return &weft_reduce_avx512;
     if (weft_cpu_has(WEFT_CPU_LEVEL_AVX2))
-        return &weft_reduce_avx2;
+        return plain && cols <= BLOCK ? &weft_reduce_short : &weft_reduce_avx2;
+#else
+    (void)dtype;
+    (void)cols;
 #endif
     return &weft_reduce_portable;
 }
@@ -57,32 +66,33 @@ static void start(weft_dtype dtype, accumulators *sum, const void *a, int64_t n)
         memcpy(sum, a, (size_t)n * weft_dtype_size(dtype));
 }
 
-static void take(weft_dtype dtype, weft_reduction reduction, accumulators *sum, const void *a, int64_t n)
+static void take(const weft_reduce_loops *loops, weft_dtype dtype, weft_reduction reduction,
+                 accumulators *sum, const void *a, int64_t n)
 {
     float wide[BLOCK];
 
     if (!converts_in_loops(dtype)) {
         weft_convert_row(WEFT_F32, wide, dtype, a, n);
-        loops()->pair(WEFT_F32, reduction, sum->f, NULL, sum->f, wide, n);
+        loops->pair(WEFT_F32, reduction, sum->f, NULL, sum->f, wide, n);
     } else if (dtype == WEFT_F16 || dtype == WEFT_BF16) {
-        loops()->widen(dtype, reduction, sum->f, a, n);
+        loops->widen(dtype, reduction, sum->f, a, n);
     } else {
-        loops()->pair(dtype, reduction, sum, NULL, sum, a, n);
+        loops->pair(dtype, reduction, sum, NULL, sum, a, n);
     }
 }
 
 /* The first two sources, `b` if there are two: in one pass where the type allows, as a core waits for the
  * lines of one while it asks for those of the other. */
-static void begin(weft_dtype dtype, weft_reduction reduction, accumulators *sum, const void *a, const void *b,
-                  int64_t n)
+static void begin(const weft_reduce_loops *loops, weft_dtype dtype, weft_reduction reduction,
+                  accumulators *sum, const void *a, const void *b, int64_t n)
 {
     if (b && dtype != WEFT_F16 && dtype != WEFT_BF16) {
-        loops()->pair(dtype, reduction, sum, NULL, a, b, n);
+        loops->pair(dtype, reduction, sum, NULL, a, b, n);
         return;
     }
     start(dtype, sum, a, n);
     if (b)
-        take(dtype, reduction, sum, b, n);
+        take(loops, dtype, reduction, sum, b, n);
 }
 
 static void finish_i32(weft_dtype to, void *d, const accumulators *sum, int64_t n)
@@ -119,6 +129,7 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int
 {
     int64_t from_bytes = (int64_t)weft_dtype_size(dtype);
     int64_t to_bytes = to == dtype ? from_bytes : (int64_t)weft_dtype_size(to);
+    const weft_reduce_loops *loops = loops_for(dtype, cols);
     accumulators sum;
 
 #define SOURCE(index) (sources[index].data + (row * sources[index].ld + col) * from_bytes)
@@ -130,17 +141,17 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int
             /* Of two destinations one is a peer's: its lines take half of the time when asked for ahead. */
             for (int destination = 0; destination < destination_count && destination_count > 1; destination++)
                 weft_fetch_all_to_write(DESTINATION(destination), n * to_bytes);
-            loops()->pair(dtype, reduction, DESTINATION(0), destination_count == 2 ? DESTINATION(1) : NULL,
-                          SOURCE(0), SOURCE(1), n);
+            loops->pair(dtype, reduction, DESTINATION(0), destination_count == 2 ? DESTINATION(1) : NULL,
+                        SOURCE(0), SOURCE(1), n);
         }
         return;
     }
     for (int64_t col = 0; col < cols; col += BLOCK) {
         int64_t n = weft_min(cols - col, BLOCK);
 
-        begin(dtype, reduction, &sum, SOURCE(0), source_count > 1 ? SOURCE(1) : NULL, n);
+        begin(loops, dtype, reduction, &sum, SOURCE(0), source_count > 1 ? SOURCE(1) : NULL, n);
         for (int source = 2; source < source_count; source++)
-            take(dtype, reduction, &sum, SOURCE(source), n);
+            take(loops, dtype, reduction, &sum, SOURCE(source), n);
         if (over)
             divide(dtype, &sum, over, n);
         for (int destination = 0; destination < destination_count; destination++)

@@ -16,6 +16,7 @@ typedef struct weft_reduce_loops {
 } weft_reduce_loops;
 
 extern const weft_reduce_loops weft_reduce_portable;
+extern const weft_reduce_loops weft_reduce_short;  /* WEFT_CPU_LEVEL_AVX2, in vectors of 128 bits */
 extern const weft_reduce_loops weft_reduce_avx2;   /* WEFT_CPU_LEVEL_AVX2 */
 extern const weft_reduce_loops weft_reduce_avx512; /* WEFT_CPU_LEVEL_AVX512 */
 
