@@ -64,54 +64,63 @@ static void place_scratch(const weft_plan *plan)
     }
 }
 
-weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_record *record)
+/* The operand of a role: where it lies here, as the record tells it.
+ * `g` is made in place: a copy of it would be read by wider loads than it was just written with, which wait
+ * until its stores are through, behind those to the record, whose line a peer still has. */
+static weft_status enter_operand(weft_plan *plan, weft_operand_role role, int operand,
+                                 const weft_operands *in, size_t *bounced, weft_record *record)
 {
     const weft_program *program = weft_program_of(plan);
     weft_executor *x = program->executor;
+    weft_given g = weft_given_of(plan, operand, in);
+    weft_program_operand *lain = &program->operands[operand];
+    weft_place *place = &x->places[(size_t)operand * (size_t)x->world + (size_t)x->rank];
+    weft_status status = weft_given_check(plan, operand, &g);
+    weft_symm_place where = 0;
+    bool shared = true;
+
+    if (status != WEFT_OK)
+        return status;
+    lain->bounce = NULL;
+    *place = (weft_place){g.data, g.ld,
+                          plan->part.operands[operand].packed ? g.stride : g.stride * lain->element_bytes};
+    /* Where an operand lies matters only when peers touch it, or would in the other plan. */
+    if ((plan->touched | plan->told) & 1u << role) {
+        size_t bytes = weft_given_span(plan, operand, &g);
+
+        shared = weft_symm_find(plan->group, g.data, bytes, &where);
+        if (!shared && weft_given_tells(plan, role, bytes))
+            record->beyond = 1;
+    }
+    if (weft_given_must_move(plan, operand, &g, in, shared)) {
+        status = bounce(plan, lain, bounced);
+        if (status != WEFT_OK)
+            return status;
+        *place = (weft_place){lain->bounce, lain->ld, lain->stride_bytes};
+        weft_symm_find(plan->group, lain->bounce, 0, &where);
+        if (!plan->part.operands[operand].output)
+            copy_instance(plan, operand, &g, false);
+    }
+    record->place[weft_record_index(role)] = where;
+    if (role <= WEFT_ROLE_D) {
+        record->ld[role] = place->ld;
+        record->stride[role] = place->stride_bytes;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_record *record)
+{
     size_t bounced = 0;
 
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
         int operand = plan->operand_of_role[role];
-        weft_program_operand *lain;
-        weft_place *place;
-        weft_status status;
-        weft_symm_place where = 0;
-        bool shared = true;
-        weft_given g;
+        weft_status status =
+            operand < 0 ? WEFT_OK
+                        : enter_operand(plan, (weft_operand_role)role, operand, in, &bounced, record);
 
-        if (operand < 0)
-            continue;
-        g = weft_given_of(plan, operand, in);
-        status = weft_given_check(plan, operand, &g);
         if (status != WEFT_OK)
             return status;
-        lain = &program->operands[operand];
-        lain->bounce = NULL;
-        place = &x->places[(size_t)operand * (size_t)x->world + (size_t)x->rank];
-        *place = (weft_place){
-            g.data, g.ld, plan->part.operands[operand].packed ? g.stride : g.stride * lain->element_bytes};
-        /* Where an operand lies matters only when peers touch it, or would in the other plan. */
-        if ((plan->touched | plan->told) & 1u << role) {
-            size_t bytes = weft_given_span(plan, operand, &g);
-
-            shared = weft_symm_find(plan->group, g.data, bytes, &where);
-            if (!shared && weft_given_tells(plan, (weft_operand_role)role, bytes))
-                record->beyond = 1;
-        }
-        if (weft_given_must_move(plan, operand, &g, in, shared)) {
-            status = bounce(plan, lain, &bounced);
-            if (status != WEFT_OK)
-                return status;
-            *place = (weft_place){lain->bounce, lain->ld, lain->stride_bytes};
-            weft_symm_find(plan->group, lain->bounce, 0, &where);
-            if (!plan->part.operands[operand].output)
-                copy_instance(plan, operand, &g, false);
-        }
-        record->place[weft_record_index((weft_operand_role)role)] = where;
-        if (role <= WEFT_ROLE_D) {
-            record->ld[role] = place->ld;
-            record->stride[role] = place->stride_bytes;
-        }
     }
     record->own_bytes = weft_symm_own_size(plan->group);
     place_scratch(plan);
