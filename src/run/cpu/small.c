@@ -30,7 +30,6 @@
  */
 #include "run/cpu/small.h"
 
-#include "core/cpu.h"
 #include "core/dtype.h"
 #include "core/round.h"
 #include "run/cpu/reduce.h"
@@ -43,16 +42,15 @@ enum {
     NEAR_BYTES = 4096,
 /* Two ranks are faster by a plan from here on: the payload is then read where it lies. More ranks are
  * likely to share cores, where the second hop of a plan costs more than copying; and where lines of a
- * slot are asked for ahead, copying costs less, by how much differs: see pair_bytes. */
+ * slot are asked for ahead, copying costs less. */
 #if defined(__x86_64__)
     PAIR_BYTES = 2048,
-    BESIDE_FLAG_BYTES = 2048, /* of a payload to which a line more matters: it begins in that of its flag */
 #else
     PAIR_BYTES = 1024,
-    BESIDE_FLAG_BYTES = 1024,
 #endif
-    AHEAD_BYTES = NEAR_BYTES, /* of a slot, that are asked for ahead: more would wait for each other */
-    LOOKS = 32,               /* at a peer's slot before a wait that watches the group as well */
+    BESIDE_FLAG_BYTES = PAIR_BYTES, /* of a payload to which a line more matters: it begins in its flag's */
+    AHEAD_BYTES = NEAR_BYTES,       /* of a slot, that are asked for ahead: more would wait for each other */
+    LOOKS = 32,                     /* at a peer's slot before a wait that watches the group as well */
     FAR_BYTES = 16 << 10, /* the same where a plan costs more: what it sends, and what its parts wait for */
     FAR_SHARES_BYTES = 32 << 10,  /* of an all_to_all … */
     LONE_SHARES_BYTES = 64 << 10, /* … of ranks alone on their nodes, who copy it for nobody */
@@ -93,20 +91,13 @@ static bool through_hub(const weft_group *group, weft_op op, size_t bytes)
     return op != WEFT_OP_ALL_TO_ALL || bytes <= (nodes == 3 ? THREE_SHARE_BYTES : HUB_SHARE_BYTES);
 }
 
-/* 4 KiB by slots and by a plan take 1.44 and 1.13 us on a Cascade Lake, and were 6 % apart the other way on a
- * Sapphire Rapids, which is known by what it has first. CPUs of one machine are alike. */
-static int64_t pair_bytes(void)
-{
-    return weft_cpu_has(WEFT_CPU_AVX512FP16) ? NEAR_BYTES : PAIR_BYTES;
-}
-
 /* By a plan, sums of several ranks a node travel as one, and of more nodes each sends fewer bytes. */
 static int64_t most_bytes(const weft_group *group, weft_op op)
 {
     int64_t most;
 
     if (!group->spread)
-        return group->size == 2 ? pair_bytes() : NEAR_BYTES;
+        return group->size == 2 ? PAIR_BYTES : NEAR_BYTES;
     most = op != WEFT_OP_ALL_TO_ALL ? FAR_BYTES : are_alone(group) ? LONE_SHARES_BYTES : FAR_SHARES_BYTES;
     if (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER)
         most = through_hub(group, op, FAR_BYTES / 2) ? FAR_BYTES / 2
