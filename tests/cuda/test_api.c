@@ -9,17 +9,6 @@
 
 #include <time.h>
 
-static void run_process(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    api_rank(group, argument);
-    weft_barrier(group);
-    weft_finalize(group);
-}
-
 static void test_results(void)
 {
     api_run all = {.small = true, .runs = 2, .shapes = 2}, few = {.small = true, .runs = 2, .shapes = 1},
@@ -28,7 +17,7 @@ static void test_results(void)
     fake_gpu_install(1, 16, true);
     for (int world = 1; world <= 4; world++)
         ranks_run(world, api_rank, world == 3 ? &all : &few);
-    procs_run(2, run_process, &few);
+    procs_run_ranks(2, api_rank, &few);
     ranks_run(3, api_rank, &elsewhere);
     fake_gpu_install(1, 16, false);
     ranks_run(2, api_rank, &few);
@@ -354,7 +343,7 @@ static void test_apart(void)
     fake_gpu_atomics(true);
     ranks_run(2, api_rank, &elsewhere);
     ranks_run(3, api_rank, &few);
-    procs_run(2, run_process, &few);
+    procs_run_ranks(2, api_rank, &few);
     fake_gpu_atomics(false);
     fake_gpu_install(2, 4, false); /* copy lanes take the places of crews there */
     ranks_run(2, api_rank, &elsewhere);

@@ -43,22 +43,11 @@ static void small_of(int world)
     ranks_run(world, api_rank, &run);
 }
 
-static void process_rank(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    api_rank(group, argument);
-    CHECK_INT(weft_barrier(group), WEFT_OK);
-    weft_finalize(group);
-}
-
 static void processes_of(int world)
 {
     api_run run = {.runs = 2, .shapes = 2};
 
-    procs_run(world, process_rank, &run);
+    procs_run_ranks(world, api_rank, &run);
 }
 
 /* Many runs back to back, without a barrier on the host. */
@@ -422,21 +411,11 @@ static void sizes_of(int world)
     ranks_run(world, sizes_rank, &threads);
 }
 
-static void sizes_process(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    sizes_rank(group, argument);
-    weft_finalize(group);
-}
-
 static void sizes_processes_of(int world)
 {
     sizes_run run = {.sizes = 24, .at_once = 8, .step = 5, .side = 256, .shown = true};
 
-    procs_run(world, sizes_process, &run);
+    procs_run_ranks(world, sizes_rank, &run);
 }
 
 /* A graph may capture the first run of a new size. */

@@ -204,16 +204,6 @@ static void asked_rank(weft_group *group, void *argument)
         }
 }
 
-static void every_kind_process(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    every_kind(group, argument);
-    weft_finalize(group);
-}
-
 /* Both kernels are used, by size; packets never wait for a meeting, whatever the buffers. */
 static void kernels_rank(weft_group *group, void *argument)
 {
@@ -270,16 +260,6 @@ static void freed_rank(weft_group *world, void *argument)
     CHECK_INT(cu->cuStreamQuery(stream), CUDA_SUCCESS);
     cu->cuStreamDestroy(stream);
     cu->cuMemFree(memory);
-}
-
-static void counted_process(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    counted_rank(group, argument);
-    weft_finalize(group);
 }
 
 /* Rank 1 does not come, or dies: to a call with counts, or with a message. */
@@ -388,8 +368,7 @@ static void test_counted(void)
     ranks_run(3, freed_rank, NULL);
     ranks_run(2, other_stream_rank, NULL);
     ranks_run(2, not_launched_rank, NULL);
-    procs both = procs_start(2, counted_process, &one);
-    procs_join(&both);
+    procs_run_ranks(2, counted_rank, &one);
     for (counted_fault fault = COUNTED_ALIKE; fault < COUNTED_FAULTS; fault++)
         ranks_run(2, counted_fault_rank, &fault);
     for (int i = 0; i < 2; i++) {
@@ -489,7 +468,7 @@ int main(void)
         procs_join(&all);
     }
     for (int ranks = 2; ranks <= 4; ranks += 2)
-        procs_run(ranks, every_kind_process, NULL);
+        procs_run_ranks(ranks, every_kind, NULL);
     for (int ranks = 1; ranks <= 8; ranks += check_repeat(ranks < 3 ? 1 : ranks == 3 ? 2 : 3, 1))
         ranks_run(ranks, every_kind, NULL);
     ranks_run(2, thousand, NULL);

@@ -39,21 +39,11 @@ static void small_of(int world)
     ranks_run(world, coll_body, &run);
 }
 
-static void process_rank(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    coll_body(group, argument);
-    weft_finalize(group);
-}
-
 static void processes_of(int world)
 {
     coll_run run = {6, many};
 
-    procs_run(world, process_rank, &run);
+    procs_run_ranks(world, coll_body, &run);
 }
 
 /* As many calls as processes get through that have no MPS: each waits for the time slices of the others. */
@@ -61,7 +51,7 @@ static void turns_of(int world)
 {
     coll_run run = {3, 20};
 
-    procs_run(world, process_rank, &run);
+    procs_run_ranks(world, coll_body, &run);
 }
 
 static void missing_of(int world)
@@ -136,19 +126,9 @@ static void counted_of(int world)
     ranks_run(world, counted_body, NULL);
 }
 
-static void counted_process(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    counted_body(group, argument);
-    weft_finalize(group);
-}
-
 static void counted_processes_of(int world)
 {
-    procs_run(world, counted_process, NULL);
+    procs_run_ranks(world, counted_body, NULL);
 }
 
 static void faults_of(int world)

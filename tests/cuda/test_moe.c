@@ -105,16 +105,6 @@ static void unwaited(weft_group *group, void *argument)
     moe_end(&r);
 }
 
-static void shapes_process(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    shapes(group, argument);
-    weft_finalize(group);
-}
-
 static void arriving(weft_group *group, void *argument)
 {
     moe_rank r;
@@ -176,7 +166,7 @@ int main(void)
     CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
     procs_join(&all);
     for (int ranks = 2; ranks <= 4; ranks += 2)
-        procs_run(ranks, shapes_process, NULL);
+        procs_run_ranks(ranks, shapes, NULL);
     for (int ranks = 1; ranks <= 8; ranks += check_repeat(ranks == 1 ? 2 : 5, 1))
         ranks_run(ranks, shapes, NULL);
     ranks_run(2, thousand, NULL);

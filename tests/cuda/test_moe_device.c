@@ -76,19 +76,9 @@ static void rounds_of(int world)
     ranks_run(world, rounds_rank, NULL);
 }
 
-static void process_rank(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    moe_body(group, argument);
-    weft_finalize(group);
-}
-
 static void processes_of(int world)
 {
-    procs_run(world, process_rank, &many);
+    procs_run_ranks(world, moe_body, &many);
 }
 
 static void graph_rank(weft_group *group, void *argument)

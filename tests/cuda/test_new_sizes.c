@@ -4,16 +4,6 @@
 #include "support/procs.h"
 #include "support/ranks.h"
 
-static void run_process(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    sizes_rank(group, argument);
-    weft_finalize(group);
-}
-
 /* A rank that is late keeps no other's call. */
 static void test_late(void)
 {
@@ -39,7 +29,7 @@ static void test_many(void)
     fake_gpu_install(2, 16, true);
     ranks_run(2, sizes_rank, &threads);
     fake_gpu_install(1, 16, false);
-    procs_run(2, run_process, &processes);
+    procs_run_ranks(2, sizes_rank, &processes);
 }
 
 /* Rows that are no whole number of 16 bytes: what is staged of them is copied once more, behind that. */

@@ -33,16 +33,6 @@ static void pass_rounds(weft_group *group, void *argument)
     }
 }
 
-static void pass_process(int rank, void *argument)
-{
-    weft_group *group;
-
-    (void)rank;
-    CHECK_INT(weft_init(&group), WEFT_OK);
-    pass_rounds(group, argument);
-    weft_finalize(group);
-}
-
 /* Rank 1 comes to the exchange and is gone before it has sent. */
 static void die_before_sending(int rank, void *argument)
 {
@@ -72,7 +62,7 @@ int main(void)
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         ranks_run(sizes[i], pass_rounds, NULL);
-        procs_run(sizes[i], pass_process, NULL);
+        procs_run_ranks(sizes[i], pass_rounds, NULL);
     }
     procs all = procs_start(3, die_before_sending, NULL);
     CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);

@@ -84,4 +84,27 @@ static inline void procs_run(int size, procs_body body, void *argument)
     procs_join(&all);
 }
 
+typedef struct procs_rank {
+    void (*body)(weft_group *group, void *argument);
+    void *argument;
+} procs_rank;
+
+static inline void procs_be_rank(int rank, void *opaque)
+{
+    const procs_rank *self = opaque;
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    self->body(group, self->argument);
+    weft_barrier(group); /* peers may still read what is here; of a group that has failed it fails at once */
+    weft_finalize(group);
+}
+
+/* The same for what ranks_run takes: each is in a group with the others. */
+static inline void procs_run_ranks(int size, void (*body)(weft_group *, void *), void *argument)
+{
+    procs_run(size, procs_be_rank, &(procs_rank){body, argument});
+}
+
 #endif
