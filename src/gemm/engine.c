@@ -419,6 +419,7 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
         .tile = tile,
         .kernel = kernel,
         .run = few ? few->run : kernel->run,
+        .edge = few ? NULL : kernel->edge,
         .side_a = weft_pack_side_a(tile->bind, few ? few->rows : kernel->mr),
         .cut =
             cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed && !(halves && carried), d_holds_sums),

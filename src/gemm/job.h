@@ -29,6 +29,7 @@ typedef struct gemm_job {
     const weft_gemm_tile *tile;
     const weft_kernel *kernel;
     weft_microkernel run, first; /* for each panel of A; for the first of them, which brings B in */
+    weft_edge_kernel edge; /* or NULL: for edges of them, where panels of A have the kernel's own rows */
     weft_pack_side side_a;
     blocks cut;
     bool streams;               /* the micro-kernel itself prefetches B */

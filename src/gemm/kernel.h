@@ -31,6 +31,11 @@
  */
 typedef void (*weft_microkernel)(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add);
 
+/* The same for a micro-tile at an edge, of which C has only the first rows x cols: nothing else is touched,
+ * and little else computed. The sums are those of the whole one, to the last bit. */
+typedef void (*weft_edge_kernel)(int64_t rows, int64_t cols, int64_t k, const void *a, const void *b, void *c,
+                                 int64_t c_ld, int add);
+
 /* A row of micro-tiles: one panel of A against `count` panels of B, and what is to be brought closer
  * meanwhile: with the g-th of them `slice` bytes of the g-th of `ahead_count` panels that come next. */
 typedef struct weft_panels {
@@ -124,6 +129,7 @@ typedef struct weft_kernel {
     /* Optional: called by the thread before and after any of what follows: registers that are set up once. */
     void (*prepare)(void), (*release)(void);
     weft_microkernel run;
+    weft_edge_kernel edge;    /* optional */
     weft_row_kernel run_row;  /* optional; with it: */
     int row_panels, row_most; /* of B that a row had best have, whose panels come from L2 then; where all of B
                                  stays there while A passes */

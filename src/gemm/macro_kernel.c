@@ -143,8 +143,9 @@ void weft_job_copy(char *to, int64_t to_ld, const char *from, int64_t from_ld, i
         memcpy(to + (size_t)(i * to_ld) * 4, from + (size_t)(i * from_ld) * 4, (size_t)cols * 4);
 }
 
-/* A micro-tile that hangs over the edge of D: computed aside, its inner part then stored or added. */
-static void run_edge(const pass *s, const char *panel_b, char *sums, int64_t cols, bool add)
+/* A micro-tile that hangs over the edge of D, for a kernel without edges of its own: computed aside, its
+ * inner part then stored or added. */
+static void run_aside(const pass *s, const char *panel_b, char *sums, int64_t cols, bool add)
 {
     _Alignas(64) uint32_t aside[TILE_ELEMENTS_MAX];
     int nr = s->job->kernel->nr;
@@ -286,8 +287,10 @@ static void pass_to_sums(const pass *s, int64_t first)
         int64_t cols = weft_min(nr, s->cols - g * nr);
 
         fetch(s, g);
-        if (low || (s->in_d && cols < nr))
-            run_edge(s, panel_b, sums, cols, add);
+        if (job->edge && (s->rows < job->side_a.lines || cols < nr))
+            job->edge(s->rows, cols, s->k, s->panel_a, panel_b, sums, s->ld, add);
+        else if (low || (s->in_d && cols < nr))
+            run_aside(s, panel_b, sums, cols, add);
         else
             s->multiply(s->k, s->panel_a, panel_b, sums, s->ld, add);
     }
@@ -318,13 +321,21 @@ static void finish_edges(const pass *s, int64_t first)
 
     for (int64_t g = first; g < s->panels; g++) {
         int64_t cols = weft_min(nr, s->cols - g * nr), j = s->j + g * nr;
+        const char *panel_b = s->panel_b + g * s->panel_bytes;
 
+        /* What is left out must be worth rounding the rest outside the registers. */
+        if (job->edge && 2 * s->rows * cols <= job->kernel->mr * nr) {
+            if (s->acc)
+                weft_job_copy(before, nr, s->acc + g * nr * 4, s->acc_ld, s->rows, cols);
+            job->edge(s->rows, cols, s->k, s->panel_a, panel_b, before, nr, s->acc != NULL);
+            weft_job_store(tile, s->i, s->rows, j, cols, before, nr);
+            continue;
+        }
         if (s->acc) {
             memset(before, 0, (size_t)(job->kernel->mr * nr) * 4);
             weft_job_copy(before, nr, s->acc + g * nr * 4, s->acc_ld, s->rows, cols);
         }
-        job->finish(s->k, s->panel_a, &(weft_panels){.first = s->panel_b + g * s->panel_bytes, .count = 1},
-                    &to);
+        job->finish(s->k, s->panel_a, &(weft_panels){.first = panel_b, .count = 1}, &to);
         weft_job_put(job, s->i, s->rows, j, cols, aside);
     }
     if (first > 0 && !job->spreads)

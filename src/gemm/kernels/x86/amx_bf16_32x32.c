@@ -92,7 +92,7 @@ INLINE void run_few(int rows, int64_t k, const void *a, const void *b, void *c_t
 
     for (int i = 0; i < rows; i++)
         sum[i][0] = sum[i][1] = vec_zero();
-    bf16_products(rows, A_KR, k, a, b, sum);
+    bf16_products(rows, 2, rows, A_KR, k, a, b, sum);
 #pragma GCC unroll 8
     for (int i = 0; i < 2 * rows; i++) {
         float *to = c + i / 2 * c_ld + i % 2 * LANES;

@@ -17,25 +17,28 @@ INLINE __m512bh bf16_pair(const uint16_t *pair)
     return (__m512bh)_mm512_set1_epi32(both);
 }
 
-INLINE void bf16_products(int rows, int a_kr, int64_t k, const uint16_t *a, const uint16_t *b, vec sum[][2])
+/* `lines` rows are in a panel of A. */
+INLINE void bf16_products(int rows, int vectors, int lines, int a_kr, int64_t k, const uint16_t *a,
+                          const uint16_t *b, vec sum[][2])
 {
     for (int64_t p = 0; p < k; p += a_kr) {
         for (int q = 0; q < a_kr; q += 2) {
             __m512bh b0 = (__m512bh)words_load(b);
-            __m512bh b1 = (__m512bh)words_load(b + 32);
+            __m512bh b1 = vectors > 1 ? (__m512bh)words_load(b + 32) : b0;
 
-            if (rows <= 4)
+            if (lines <= 4)
                 few_ahead((const char *)b, 128);
 #pragma GCC unroll 12
             for (int i = 0; i < rows; i++) {
                 __m512bh x = bf16_pair(a + i * a_kr + q);
 
                 sum[i][0] = _mm512_dpbf16_ps(sum[i][0], x, b0);
-                sum[i][1] = _mm512_dpbf16_ps(sum[i][1], x, b1);
+                if (vectors > 1)
+                    sum[i][1] = _mm512_dpbf16_ps(sum[i][1], x, b1);
             }
             b += 64;
         }
-        a += rows * a_kr;
+        a += lines * a_kr;
     }
 }
 

@@ -12,9 +12,9 @@ enum { MR = 12, FEW = 4, TYPE_BYTES = 2 };
 #include "gemm/kernels/x86/sums.h"
 #include "gemm/kernels/x86/avx512_bf16.h"
 
-INLINE void products(int rows, int64_t k, const void *a, const void *b, vec sum[][2])
+INLINE void products(int rows, int vectors, int lines, int64_t k, const void *a, const void *b, vec sum[][2])
 {
-    bf16_products(rows, 2, k, a, b, sum);
+    bf16_products(rows, vectors, lines, 2, k, a, b, sum);
 }
 
 static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)

@@ -8,6 +8,7 @@
  * of which 24 are the product. Panels come from L2, as those of the fp32 kernel do, since k blocks are long.
  */
 #define VECTOR_BYTES 64
+#include "gemm/kernels/x86/edges.h"
 #include "gemm/kernels/x86/kernels.h"
 #include "gemm/kernels/x86/pack.h"
 #include "gemm/kernels/x86/pack_vectors.h"
@@ -45,16 +46,18 @@ INLINE __m512i dot_one(const int8_t *a, __m512i b, __m512i sum)
 }
 
 /* Four of k: sum += A * B, and what is too much in it; in assembly, as in f32_fma.h. */
-INLINE void product(int rows, const int8_t *a, const uint8_t *b, __m512i sum[][2], __m512i *excess)
+INLINE void product(int rows, int vectors, const int8_t *a, const uint8_t *b, __m512i sum[][2],
+                    __m512i *excess)
 {
-    __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
+    __m512i b0 = _mm512_loadu_si512(b), b1 = vectors > 1 ? _mm512_loadu_si512(b + 64) : b0;
 
     *excess = add_excess(*excess, _mm512_set1_epi8((char)128), a, rows);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         if (rows == MR && i * EMBEDDED / MR != (i + 1) * EMBEDDED / MR) {
             sum[i][0] = dot_one(a + 4 * i, b0, sum[i][0]);
-            sum[i][1] = dot_one(a + 4 * i, b1, sum[i][1]);
+            if (vectors > 1)
+                sum[i][1] = dot_one(a + 4 * i, b1, sum[i][1]);
         } else {
             int32_t four;
             __m512i x;
@@ -62,30 +65,33 @@ INLINE void product(int rows, const int8_t *a, const uint8_t *b, __m512i sum[][2
             memcpy(&four, a + 4 * i, sizeof(four));
             x = _mm512_set1_epi32(four);
             __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[i][0]) : "v"(b0), "v"(x));
-            __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[i][1]) : "v"(b1), "v"(x));
+            if (vectors > 1)
+                __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[i][1]) : "v"(b1), "v"(x));
         }
     }
 }
 
-INLINE void products(int rows, int64_t k, const int8_t *a, const uint8_t *b, __m512i sum[][2],
-                     __m512i *excess)
+/* The first `rows` rows of a panel of A of `lines`. */
+INLINE void products(int rows, int vectors, int lines, int64_t k, const int8_t *a, const uint8_t *b,
+                     __m512i sum[][2], __m512i *excess)
 {
-    const int b_ahead = rows <= FEW ? FEW_AHEAD : B_AHEAD, step = 4 * rows;
+    const int b_ahead = lines <= FEW ? FEW_AHEAD : B_AHEAD, step = 4 * lines;
     int64_t p = 0;
 
     for (; p + 4 * UNROLLED <= k; p += 4 * UNROLLED) {
 #pragma GCC unroll 2
         for (int u = 0; u < UNROLLED; u++) {
             _mm_prefetch((const char *)b + 4 * NR * u + b_ahead, _MM_HINT_T0);
-            _mm_prefetch((const char *)b + 4 * NR * u + b_ahead + 64, _MM_HINT_T0);
+            if (vectors > 1)
+                _mm_prefetch((const char *)b + 4 * NR * u + b_ahead + 64, _MM_HINT_T0);
             _mm_prefetch((const char *)a + step * u + A_AHEAD, _MM_HINT_T0);
-            product(rows, a + step * u, b + 4 * NR * u, sum, excess);
+            product(rows, vectors, a + step * u, b + 4 * NR * u, sum, excess);
         }
         a += UNROLLED * step;
         b += UNROLLED * 4 * NR;
     }
     for (; p < k; p += 4, a += step, b += 4 * NR)
-        product(rows, a, b, sum, excess);
+        product(rows, vectors, a, b, sum, excess);
 }
 
 /* C (rows x 32) = what it starts from, if anything, + A * B. Rows of C are asked for late, as in sums.h. */
@@ -101,14 +107,14 @@ INLINE void tile(int rows, int64_t k, const int8_t *a, const uint8_t *b, const i
     for (int i = 0; i < rows; i++)
         sum[i][0] = sum[i][1] = _mm512_setzero_si512();
     if (early)
-        products(rows, early, a, b, sum, &excess);
+        products(rows, 2, rows, early, a, b, sum, &excess);
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
         __builtin_prefetch(c + i * c_ld, 1, 3);
         __builtin_prefetch(c + i * c_ld + 16, 1, 3);
         __builtin_prefetch(c + i * c_ld + NR - 1, 1, 3);
     }
-    products(rows, k - early, a + early * rows, b + early * NR, sum, &excess);
+    products(rows, 2, rows, k - early, a + early * rows, b + early * NR, sum, &excess);
     _mm512_storeu_si512(off, excess);
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
@@ -122,6 +128,49 @@ INLINE void tile(int rows, int64_t k, const int8_t *a, const uint8_t *b, const i
         _mm512_storeu_si512(c + i * c_ld, first);
         _mm512_storeu_si512(c + i * c_ld + 16, second);
     }
+}
+
+/* Edges: `vectors` vectors of columns, the last of them in part. */
+INLINE void edge_rows(int rows, int vectors, int64_t cols, int64_t k, const int8_t *a, const uint8_t *b,
+                      int32_t *c, int64_t c_ld, int add)
+{
+    int64_t early = k > 2 * LATE ? k - LATE : 0;
+    __m512i excess = _mm512_setzero_si512();
+    __m512i sum[MR][2];
+    int32_t off[LANES];
+
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+        sum[i][0] = sum[i][1] = _mm512_setzero_si512();
+    for (int64_t p = 0, end = early; p < k; p = end, end = k) {
+        products(rows, vectors, MR, end - p, a + p * MR, b + p * NR, sum, &excess);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows && end == early; i++) {
+            __builtin_prefetch(c + i * c_ld, 1, 3);
+            __builtin_prefetch(c + i * c_ld + cols / 2, 1, 3);
+            __builtin_prefetch(c + i * c_ld + cols - 1, 1, 3);
+        }
+    }
+    _mm512_storeu_si512(off, excess);
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) {
+        __m512i less = _mm512_set1_epi32(off[i]);
+
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            int32_t *to = c + i * c_ld + v * LANES;
+            int count = v + 1 < vectors ? LANES : (int)cols - v * LANES;
+            __m512i old = words_load_some(to, add ? count : 0);
+
+            words_store_some(to, _mm512_add_epi32(_mm512_sub_epi32(sum[i][v], less), old), count);
+        }
+    }
+}
+
+static void edge(int64_t rows, int64_t cols, int64_t k, const void *a, const void *b, void *c, int64_t c_ld,
+                 int add)
+{
+    WEFT_EDGES(rows, cols, k, a, b, c, c_ld, add)
 }
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
@@ -175,6 +224,7 @@ const weft_kernel weft_kernel_avx512_i8_12x32_dpbusd = {
     .k_step = 4,
     .b_flip = true,
     .run = run,
+    .edge = edge,
     .keep = keep,
     .keep_block = 1,
     .fetches = true,

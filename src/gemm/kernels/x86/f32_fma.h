@@ -14,39 +14,41 @@
 enum { FEW_AHEAD = 4096 }; /* bytes of B: few rows wait for it, and it comes from memory */
 
 /* One of k. In assembly, because compilers load what is used twice once, and copy registers between turns. */
-INLINE void product(int rows, const float *a, const float *b, vec sum[][2])
+INLINE void product(int rows, int vectors, const float *a, const float *b, vec sum[][2])
 {
-    vec b0 = vec_load(b), b1 = vec_load(b + LANES);
+    vec b0 = vec_load(b), b1 = vectors > 1 ? vec_load(b + LANES) : b0;
 
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         vec x = vec_one(a[i]);
 
         __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][0]) : "v"(x), "v"(b0));
-        __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][1]) : "v"(x), "v"(b1));
+        if (vectors > 1)
+            __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][1]) : "v"(x), "v"(b1));
     }
 }
 
-INLINE void products(int rows, int64_t k, const void *panel_a, const void *panel_b, vec sum[][2])
+INLINE void products(int rows, int vectors, int lines, int64_t k, const void *panel_a, const void *panel_b,
+                     vec sum[][2])
 {
     const float *a = panel_a, *b = panel_b;
-    const int b_ahead = rows <= 4 ? FEW_AHEAD : B_AHEAD, a_ahead = rows <= 4 ? 0 : A_AHEAD;
+    const int b_ahead = lines <= 4 ? FEW_AHEAD : B_AHEAD, a_ahead = lines <= 4 ? 0 : A_AHEAD;
     int64_t p = 0;
 
     for (; p + UNROLLED <= k; p += UNROLLED) {
 #pragma GCC unroll 4
         for (int u = 0; u < UNROLLED; u++) {
-            for (int at = 0; b_ahead && at < NR * 4; at += CACHE_LINE)
+            for (int at = 0; b_ahead && at < vectors * VECTOR_BYTES; at += CACHE_LINE)
                 _mm_prefetch((const char *)(b + u * NR) + b_ahead + at, _MM_HINT_T0);
             if (a_ahead)
-                _mm_prefetch((const char *)(a + u * rows) + a_ahead, _MM_HINT_T0);
-            product(rows, a + u * rows, b + u * NR, sum);
+                _mm_prefetch((const char *)(a + u * lines) + a_ahead, _MM_HINT_T0);
+            product(rows, vectors, a + u * lines, b + u * NR, sum);
         }
-        a += UNROLLED * rows;
+        a += UNROLLED * lines;
         b += UNROLLED * NR;
     }
-    for (; p < k; p++, a += rows, b += NR)
-        product(rows, a, b, sum);
+    for (; p < k; p++, a += lines, b += NR)
+        product(rows, vectors, a, b, sum);
 }
 
 #define RUN_FEW(rows)                                                                                        \

@@ -3,11 +3,14 @@
  * rounded into D, or left for a later call (kernel.h). The including file defines MR, TYPE_BYTES (of an
  * element of a panel) and
  *
- *     products(rows, k, a, b, sum)    sum += panel of A (`rows` rows) * panel of B
+ *     products(rows, vectors, lines, k, a, b, sum)
+ *
+ * sum += the first `rows` rows of a panel of A of `lines` * the first vectors of columns of a panel of B.
  */
 #ifndef WEFT_GEMM_KERNELS_X86_SUMS_H
 #define WEFT_GEMM_KERNELS_X86_SUMS_H
 
+#include "gemm/kernels/x86/edges.h"
 #include "gemm/kernels/x86/vector.h"
 
 enum {
@@ -16,7 +19,7 @@ enum {
     LATE = 64 /* of k: long enough for L3 to answer, too short for a line to be driven out of L1 again */
 };
 
-INLINE void products(int rows, int64_t k, const void *a, const void *b, vec sum[][2]);
+INLINE void products(int rows, int vectors, int lines, int64_t k, const void *a, const void *b, vec sum[][2]);
 
 /* From zero, or from what `keep` left. */
 INLINE void begin_sums(int rows, vec sum[][2], const char *start)
@@ -82,12 +85,12 @@ INLINE void products_near(int rows, int64_t k, const char *a, const char *b, vec
     int64_t early = k > 2 * LATE ? k - LATE : 0;
 
     if (early)
-        products(rows, early, a, b, sum);
+        products(rows, 2, rows, early, a, b, sum);
     if (near->acc)
         fetch_rows(rows, near->acc, near->acc_stride, NR * 4, false);
     if (near->d)
         fetch_rows(rows, near->d, near->d_stride, near->d_bytes, true);
-    products(rows, k - early, a + early * rows * TYPE_BYTES, b + early * NR * TYPE_BYTES, sum);
+    products(rows, 2, rows, k - early, a + early * rows * TYPE_BYTES, b + early * NR * TYPE_BYTES, sum);
 }
 
 INLINE void run_rows(int rows, int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
@@ -101,6 +104,36 @@ INLINE void run_rows(int rows, int64_t k, const void *a, const void *b, void *c,
         add_sums(rows, sum, c, c_ld);
     put_sums(rows, sum, WEFT_F32, c, c_ld);
 }
+
+/* The first `rows` rows and `vectors` vectors of columns, the last of them in part: `cols` in all. */
+INLINE void edge_rows(int rows, int vectors, int64_t cols, int64_t k, const char *a, const char *b, float *c,
+                      int64_t c_ld, int add)
+{
+    int64_t early = k > 2 * LATE ? k - LATE : 0;
+    vec sum[MR][2];
+
+    begin_sums(rows, sum, NULL);
+    for (int64_t p = 0, end = early; p < k; p = end, end = k) {
+        products(rows, vectors, MR, end - p, a + p * MR * TYPE_BYTES, b + p * NR * TYPE_BYTES, sum);
+        if (end == early)
+            fetch_rows(rows, (const char *)c, c_ld * 4, vectors * VECTOR_BYTES, true);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            float *to = c + i * c_ld + v * LANES;
+            int count = v + 1 < vectors ? LANES : (int)cols - v * LANES;
+            words old = words_load_some(to, add ? count : 0);
+
+            words_store_some(to, words_of_vec(add ? vec_add(vec_of_words(old), sum[i][v]) : sum[i][v]),
+                             count);
+        }
+    }
+}
+
+static void edge(int64_t rows, int64_t cols, int64_t k, const void *a, const void *b, void *c, int64_t c_ld,
+                 int add){WEFT_EDGES(rows, cols, k, a, b, c, c_ld, add)}
 
 /* weft_finisher */
 INLINE void finish_rows(weft_dtype type, int64_t k, const void *a, const weft_panels *b,
@@ -140,7 +173,7 @@ static void keep(int64_t k, const void *a, const void *b, const void *start, voi
     vec sum[MR][2];
 
     begin_sums(MR, sum, start);
-    products(MR, k, a, b, sum);
+    products(MR, 2, MR, k, a, b, sum);
     put_sums(MR, sum, WEFT_F32, to, NR);
 }
 
@@ -150,6 +183,6 @@ static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, 
 }
 
 /* Their places in the kernel's table; `finish` is the file's. */
-#define WEFT_SUMS .run = run, .keep = keep, .keep_block = 1, .finish = finish, .settle = settle
+#define WEFT_SUMS .run = run, .edge = edge, .keep = keep, .keep_block = 1, .finish = finish, .settle = settle
 
 #endif
