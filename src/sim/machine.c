@@ -5,6 +5,8 @@
 #include "core/dtype.h"
 #include "core/env.h"
 #include "core/hash.h"
+#include "core/round.h"
+#include "gemm/cost.h"
 #include "plan/crews.h"
 
 #include <ctype.h>
@@ -27,7 +29,8 @@ typedef enum key_form {
     FORM_REAL,
     FORM_DTYPE_REAL,
     FORM_CURVE,
-    FORM_DTYPE_CURVE
+    FORM_DTYPE_CURVE,
+    FORM_DTYPE_FEW
 } key_form;
 
 typedef struct key_row {
@@ -78,9 +81,8 @@ static const key_row keys[] = {
     {"acc_gbs", FORM_DTYPE_REAL, AT(acc_gbs), 0},
     {"twice_gbs", FORM_DTYPE_REAL, AT(twice_gbs), 0},
     {"stream_gbs", FORM_DTYPE_REAL, AT(stream_gbs), 0},
-    {"place_gbs", FORM_DTYPE_REAL, AT(place_gbs), 0},
     {"finish_ns", FORM_DTYPE_REAL, AT(finish_ns), 0},
-    {"gflops_few", FORM_DTYPE_REAL, AT(gflops_few), 0},
+    {"few", FORM_DTYPE_FEW, AT(few), 0},
     {"gflops_long", FORM_DTYPE_REAL, AT(gflops_long), 0},
     {"epilogue_ns", FORM_DTYPE_REAL, AT(epilogue_ns), 0},
     {"round_ns", FORM_DTYPE_REAL, AT(round_ns), 0},
@@ -95,6 +97,9 @@ static const key_row keys[] = {
     {"reduce_shared", FORM_CURVE, AT(reduce_shared), 0},
     {"reduce_push", FORM_CURVE, AT(reduce_push), 0},
 };
+
+/* What older calibrations wrote, and is measured in another way now: read past, and said. */
+static const char *const retired[] = {"gflops_few", "place_gbs"};
 
 static weft_status find_builtin(const char *name, const char **text, weft_error_text *error);
 static weft_status read_text(const char *text, const char *where, weft_machine *machine,
@@ -139,6 +144,28 @@ static weft_status read_curve(const reader *in, const char *key, char **words, w
     curve->bytes[curve->count] = bytes;
     curve->alone[curve->count] = alone;
     curve->all[curve->count++] = all;
+    return WEFT_OK;
+}
+
+static weft_status read_few(const reader *in, const char *key, char **words, weft_few_rows *few)
+{
+    double rows, bytes, plain, packed;
+    int last = few->count - 1;
+
+    if (!parse_real(words[0], &rows) || !parse_real(words[1], &bytes) || !parse_real(words[2], &plain) ||
+        !parse_real(words[3], &packed) || rows < 1 || plain <= 0 || packed <= 0)
+        return complain(in, key,
+                        "an element type and four numbers: rows, bytes of B, ns of one that is not packed, "
+                        "ns of one that is");
+    if (few->count == WEFT_FEW_POINTS)
+        return complain(in, key, "at most 48 points");
+    if (last >= 0 && rows == few->rows[last] ? bytes <= few->bytes[last]
+                                             : bytes > 0 || (last >= 0 && rows < few->rows[last]))
+        return complain(in, key, "its points in ascending order of rows, then of bytes from 0 on");
+    few->rows[few->count] = rows;
+    few->bytes[few->count] = bytes;
+    few->plain_ns[few->count] = plain;
+    few->packed_ns[few->count++] = packed;
     return WEFT_OK;
 }
 
@@ -196,6 +223,10 @@ static weft_status read_value(const reader *in, const key_row *row, char **words
         if (!words[0] || weft_dtype_parse(words[0], &dtype))
             return complain(in, row->key, "an element type before its numbers");
         return read_curve(in, row->key, words + 1, (weft_curve *)(void *)field + dtype);
+    case FORM_DTYPE_FEW:
+        if (!words[0] || weft_dtype_parse(words[0], &dtype))
+            return complain(in, row->key, "an element type before its numbers");
+        return read_few(in, row->key, words + 1, (weft_few_rows *)(void *)field + dtype);
     }
     return complain(in, row->key, "a value");
 }
@@ -268,6 +299,11 @@ static weft_status read_line(const reader *in, char *line)
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         if (strcmp(words[0], keys[i].key) == 0)
             return read_value(in, &keys[i], words + 1);
+    for (size_t i = 0; i < sizeof(retired) / sizeof(retired[0]); i++)
+        if (strcmp(words[0], retired[i]) == 0) {
+            in->machine->outdated = true;
+            return WEFT_OK;
+        }
     return weft_error_set(in->error, WEFT_ERR_ARGUMENT, "%s:%d: unknown key '%s'", in->where, in->line,
                           words[0]);
 }
@@ -321,13 +357,15 @@ static void complete_fp8(weft_machine *m)
     if (m->kind == WEFT_MACHINE_GPU)
         return;
     for (weft_dtype dtype = WEFT_FP8_E4M3; dtype <= WEFT_FP8_E5M2; dtype++) {
-        double *rates[] = {m->gflops,     m->pack_a_gbs, m->pack_b_gbs, m->acc_gbs,     m->twice_gbs,
-                           m->stream_gbs, m->finish_ns,  m->gflops_few, m->gflops_long, m->epilogue_ns,
-                           m->round_ns,   m->place_gbs,  m->load_b_gbs, m->shared_gbs};
+        double *rates[] = {m->gflops,      m->pack_a_gbs, m->pack_b_gbs, m->acc_gbs,
+                           m->twice_gbs,   m->stream_gbs, m->finish_ns,  m->gflops_long,
+                           m->epilogue_ns, m->round_ns,   m->load_b_gbs, m->shared_gbs};
 
         for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
             if (rates[i][dtype] <= 0)
                 rates[i][dtype] = rates[i][WEFT_BF16];
+        if (!m->few[dtype].count)
+            m->few[dtype] = m->few[WEFT_BF16];
     }
 }
 
@@ -361,6 +399,12 @@ weft_status weft_machine_parse(const char *text, const char *where, weft_machine
     if (status)
         return status;
     complete_fp8(&read);
+    if (read.outdated) {
+        size_t used = strlen(read.about);
+
+        snprintf(read.about + used, sizeof(read.about) - used,
+                 ", measured by an older weft: few rows are a guess; weft calibrate measures them");
+    }
     status = check_complete(&read, where, error);
     if (status)
         return status;
@@ -560,4 +604,37 @@ double weft_curve_rate(const weft_curve *curve, double bytes, bool all)
         i++;
     share = log(bytes / curve->bytes[i]) / log(curve->bytes[i + 1] / curve->bytes[i]);
     return rate[i] + share * (rate[i + 1] - rate[i]);
+}
+
+/* Of points [first, end), by the logarithm of bytes. */
+static double by_bytes(const weft_few_rows *few, int first, int end, const double *ns, double bytes)
+{
+    int i = first;
+
+    if (bytes <= few->bytes[i])
+        return ns[i];
+    while (i + 1 < end && few->bytes[i + 1] < bytes)
+        i++;
+    if (i + 1 == end)
+        return ns[i];
+    return ns[i] + (ns[i + 1] - ns[i]) * log(bytes / few->bytes[i]) / log(few->bytes[i + 1] / few->bytes[i]);
+}
+
+double weft_few_rows_ns(const weft_few_rows *few, int64_t rows, int64_t mr, double bytes, bool packed)
+{
+    const double *ns = packed ? few->packed_ns : few->plain_ns;
+    double wanted = rows > WEFT_GEMM_PLACE_ROWS ? (double)weft_round_up(rows, mr) : (double)rows;
+    double had_rows = 0, had = 0, now_rows = 0, now = 0;
+
+    for (int first = 0, end; first < few->count && now_rows < wanted; first = end) {
+        for (end = first + 1; end < few->count && few->rows[end] == few->rows[first];)
+            end++;
+        had_rows = now_rows;
+        had = now;
+        now_rows = few->rows[first];
+        now = bytes > 0 && end > first + 1 ? by_bytes(few, first + 1, end, ns, bytes) : ns[first];
+    }
+    /* Kernels for up to so many rows take as long for fewer; micro-tiles come one after another. */
+    return rows <= WEFT_GEMM_PLACE_ROWS ? now
+                                        : had + (now - had) * (wanted - had_rows) / (now_rows - had_rows);
 }

@@ -21,6 +21,7 @@
 enum {
     WEFT_MACHINE_DTYPES = WEFT_FP8_E5M2 + 1,
     WEFT_CURVE_POINTS = 16,
+    WEFT_FEW_POINTS = 48,
     WEFT_MACHINE_MOST = 65536, /* of anything that is counted, and of a tile's extents */
     WEFT_MACHINE_SHORT_K = 512,
     WEFT_MACHINE_LONG_K = 4096,
@@ -41,11 +42,23 @@ typedef struct weft_curve {
     double alone[WEFT_CURVE_POINTS], all[WEFT_CURVE_POINTS];
 } weft_curve;
 
+/*
+ * What few rows of a product take of a core, all of which work, for each element of a B of so many bytes of
+ * each; and for each of k, however wide B is. Both of a B that is not packed, with packing it where that is
+ * done, and of one that is. Points by ascending rows, then bytes.
+ */
+typedef struct weft_few_rows {
+    int count;
+    double rows[WEFT_FEW_POINTS], bytes[WEFT_FEW_POINTS]; /* bytes 0: for each of k */
+    double plain_ns[WEFT_FEW_POINTS], packed_ns[WEFT_FEW_POINTS];
+} weft_few_rows;
+
 typedef struct weft_machine {
     char name[48];
-    char about[128];
-    uint64_t id;  /* of the text it was read from: tells machines apart */
-    char cpu[80]; /* cpu: the one that was measured; empty: none in particular */
+    char about[224];
+    uint64_t id;   /* of the text it was read from: tells machines apart */
+    bool outdated; /* has keys of an older calibration, which nothing goes by any more */
+    char cpu[80];  /* cpu: the one that was measured; empty: none in particular */
     weft_machine_kind kind;
     int nodes;
     int ranks_per_node; /* cpu: 0 = as many as there are */
@@ -87,12 +100,11 @@ typedef struct weft_machine {
                                                 copy_own */
     double twice_gbs[WEFT_MACHINE_DTYPES];   /* results a product stores to one more place, likewise; 0 = as
                                                 copy_push */
-    double stream_gbs[WEFT_MACHINE_DTYPES];  /* reading a packed B once, for products of few rows */
-    double place_gbs[WEFT_MACHINE_DTYPES];   /* a B of up to WEFT_GEMM_PLACE_ROWS rows where it lies, in a
-                                                cache or not; 0 = as stream_gbs */
+    double stream_gbs[WEFT_MACHINE_DTYPES];  /* reading a packed B once */
+    weft_few_rows few[WEFT_MACHINE_DTYPES];  /* of up to WEFT_GEMM_STREAM_ROWS rows; none = as of many, or
+                                                as long as reading B takes */
     double finish_ns[WEFT_MACHINE_DTYPES];   /* each element of a result of this type: epilogue, conversion,
                                                 store */
-    double gflops_few[WEFT_MACHINE_DTYPES];  /* of up to WEFT_GEMM_STREAM_ROWS rows; 0 = as gflops */
     double gflops_long[WEFT_MACHINE_DTYPES]; /* of more rows and a k of WEFT_MACHINE_LONG_K, a share of the
                                                 way there from WEFT_MACHINE_SHORT_K on; 0 = as gflops */
     double epilogue_ns[WEFT_MACHINE_DTYPES]; /* as finish_ns where sums wait for it in memory, as those of few
@@ -132,5 +144,8 @@ weft_status weft_machine_gpu_path(char *path, size_t bytes, weft_error_text *err
 const char *weft_machine_builtin_name(int index);
 
 double weft_curve_rate(const weft_curve *curve, double bytes, bool all);
+
+/* Of so many rows, which micro-tiles of `mr` make: for each element of B, and for each of k (bytes 0). */
+double weft_few_rows_ns(const weft_few_rows *few, int64_t rows, int64_t mr, double bytes, bool packed);
 
 #endif

@@ -7,10 +7,10 @@
  *        fewer lanes are several, and then the task is cut into the machine's tiles, which go over the
  *        lane's units in whole waves. It takes the longer of arithmetic and memory traffic. On a CPU a
  *        lane is a core: packing A (and B where it is not packed yet) and writing the result are added to
- *        the arithmetic, which overlaps with nothing on a core; streaming a packed B that exceeds the
- *        arithmetic is the bound for few rows. Few rows leave their sums for an epilogue, which many rows
- *        have in registers; a long k fills the caches with more of A and B, at a lower rate; a B that no
- *        cache has is waited for where the arithmetic is too fast to hide it; and lines that a peer has read
+ *        the arithmetic, which overlaps with nothing on a core. Few rows have kernels by how many they are
+ * and wait for B, by where it lies: of them whole times are measured. They leave their sums for an epilogue,
+ * which many rows have in registers; a long k fills the caches with more of A and B, at a lower rate; a B
+ * that no cache has is waited for where the arithmetic is too fast to hide it; and lines that a peer has read
  *        are asked back before they are written.
  * COPY   Bytes over the rate. On a GPU the bytes of a peer are a transfer over links.
  * REDUCE Bytes of all sources over the rate of adding.
@@ -335,14 +335,12 @@ static double cpu_sum_finish_ns(const model *m, const weft_plan_part *part, cons
     return cpu_product_finish_ns(m, part, d, dtype != sum);
 }
 
-/* Of a core, for so many rows over such a k. */
+/* Of a core, over such a k. */
 static double cpu_gflops(const weft_machine *machine, weft_dtype dtype, int64_t rows, int64_t k)
 {
     double rate = machine->gflops[dtype], slow = machine->gflops_long[dtype], share;
 
-    if (rows <= WEFT_GEMM_STREAM_ROWS)
-        return machine->gflops_few[dtype] > 0 ? machine->gflops_few[dtype] : rate;
-    if (slow <= 0 || k <= WEFT_MACHINE_SHORT_K)
+    if (rows <= WEFT_GEMM_STREAM_ROWS || slow <= 0 || k <= WEFT_MACHINE_SHORT_K)
         return rate;
     share = fmin(1, log2((double)k / WEFT_MACHINE_SHORT_K) /
                         log2((double)WEFT_MACHINE_LONG_K / WEFT_MACHINE_SHORT_K));
@@ -364,16 +362,6 @@ static bool b_stays(const model *m, const weft_plan_part *part, const model_prod
                                                               : products->set;
 
     return 2 * bytes <= m->machine->cache_bytes;
-}
-
-/* Reading a byte of B once: where it lies as fast as the kernels for that are. */
-static double cpu_stream_b_ns(const model *m, const weft_plan_part *part, const model_products *products,
-                              uint32_t operand, weft_dtype dtype)
-{
-    double place = part->operands[operand].packed ? 0 : m->machine->place_gbs[dtype];
-    double from_memory = b_stays(m, part, products, operand) ? 0 : 1 / m->machine->stream_gbs[dtype];
-
-    return place > 0 ? fmax(1 / place, from_memory) : from_memory;
 }
 
 /* Laying out B: as fast as a core can, and as B and what it becomes come and go. */
@@ -401,6 +389,25 @@ static int64_t step_of(const int64_t *of_types, int64_t of_all, weft_dtype dtype
     return of_types[dtype] ? of_types[dtype] : of_all;
 }
 
+/* Few rows, by how many they are: with B from where it is, which is the bound where that takes twice as long
+ * as from a core's cache. */
+static weft_gemm_cost cost_of_few(const model *m, const weft_plan_part *part, const weft_gemm_steps *steps,
+                                  const weft_region *a, const weft_region *b, bool has_b)
+{
+    const weft_operand *operand = &part->operands[b->operand];
+    const weft_few_rows *few = &m->machine->few[part->operands[a->operand].dtype];
+    double bytes = has_b ? region_bytes(part, b) : instance_bytes(part, b->operand, b->rank) / m->threads;
+    double elements = (double)a->cols * padded(b->cols * weft_operand_width(operand), steps->nr);
+    double near = weft_few_rows_ns(few, a->rows, steps->mr, 1, operand->packed);
+    double here = weft_few_rows_ns(few, a->rows, steps->mr, fmax(1, bytes), operand->packed);
+
+    return (weft_gemm_cost){
+        .arithmetic = here > 2 * near ? 0 : elements * here,
+        .stream = here > 2 * near ? elements * here : 0,
+        .packing = (double)a->cols * weft_few_rows_ns(few, a->rows, steps->mr, 0, operand->packed),
+    };
+}
+
 static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_task *task,
                           const model_products *products, double read_bytes, uint8_t *bound)
 {
@@ -409,6 +416,7 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     const weft_region *d = weft_task_regions(part, task), *a = &d[roles.a], *b = &d[roles.b];
     weft_dtype dtype = part->operands[a->operand].dtype;
     double gflops = cpu_gflops(machine, dtype, a->rows, a->cols);
+    bool stays = b_stays(m, part, products, b->operand);
     int64_t cols = b->cols * weft_operand_width(&part->operands[b->operand]);
     double b_bytes = region_bytes(part, b), element = (double)weft_dtype_size(dtype);
     weft_gemm_steps steps = {.mr = (int)step_of(machine->type_step_m, machine->step_m, dtype),
@@ -417,12 +425,15 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     weft_gemm_rates rates = {.multiply = 2 / gflops,
                              .pack_a = element / machine->pack_a_gbs[dtype],
                              .pack_b = element / cpu_pack_b_gbs(m, products, dtype),
-                             .stream_b = element * cpu_stream_b_ns(m, part, products, b->operand, dtype)};
-    weft_gemm_cost cost = weft_gemm_cost_of(
-        &rates, &steps, a->rows, cols, a->cols,
-        weft_gemm_b_of(a->rows, steps.mr, part->operands[b->operand].packed, has_b(part, task, b), b_bytes));
-    double move = cost.packing;
+                             .stream_b = stays ? 0 : element / machine->stream_gbs[dtype]};
+    weft_gemm_b how =
+        weft_gemm_b_of(a->rows, steps.mr, part->operands[b->operand].packed, has_b(part, task, b), b_bytes);
+    weft_gemm_cost cost = weft_gemm_cost_of(&rates, &steps, a->rows, cols, a->cols, how);
+    double move;
 
+    if (a->rows <= WEFT_GEMM_STREAM_ROWS && machine->few[dtype].count)
+        cost = cost_of_few(m, part, &steps, a, b, how == WEFT_GEMM_HAS_B);
+    move = cost.packing;
     if (cost.stream > 0 && a->rows > WEFT_GEMM_STREAM_ROWS && machine->load_b_gbs[dtype] > 0)
         cost.arithmetic += b_bytes / machine->load_b_gbs[dtype];
     *bound = cost.stream > cost.arithmetic ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;

@@ -407,17 +407,17 @@ static double added_us(const char *more, int world, void (*write)(weft_builder *
 
 static void cpu_products(void)
 {
-    /* Half the rate for few rows is as long again; many have theirs. */
-    CHECK_ADDED("gflops_few bf16 1\n", 1, few_rows, 100);
-    CHECK_ADDED("gflops_few bf16 1\n", 1, many_rows, 0);
+    /* What few rows take of each element of B, and of each of k, in place of 100 us; many have their rate. */
+    CHECK_ADDED("few bf16 50 0 1500 9\nfew bf16 50 9 75 9\n", 1, few_rows, 1.5 * 20 + 75e-3 * 20 * 100 - 100);
+    CHECK_ADDED("few bf16 50 0 1500 9\nfew bf16 50 9 75 9\n", 1, many_rows, 0);
     /* 5000 sums that wait in memory, 10 us to store; those of many rows are rounded in registers. */
     CHECK_ADDED("epilogue_ns bf16 4\n", 1, few_rows, 5 * 4 - 10);
     CHECK_ADDED("epilogue_ns bf16 4\n", 1, many_rows, 0);
     /* A third of the way from a k of 512 to one of 4096. */
     CHECK_ADDED("gflops_long f32 1\n", 1, long_k, 2048e3 * (1.0 / 3 * 0.5) / 1e3);
     CHECK_ADDED("gflops_long f32 1\n", 1, packed_b, 0);
-    /* Four rows read B where it lies, for which there is a kernel where micro-tiles have as many. */
-    CHECK_ADDED("type_step_m f32 4\nplace_gbs f32 0.01\n", 1, rows_in_place, 4 / 0.01 - 4);
+    /* Four rows of a B as it lies. */
+    CHECK_ADDED("few f32 2 0 1 1\nfew f32 4 0 10 1\nfew f32 4 9 5 1\n", 1, rows_in_place, 10e-3 * 10 + 5 - 4);
     /* 1000 sums rounded beside adding, where that takes longer than to store them, 2 us. */
     CHECK_ADDED("round_ns bf16 5\n", 2, sum_rounded, 5 - 2);
     CHECK_ADDED("round_ns bf16 5\nepilogue_ns bf16 9\n", 2, sum_rounded, 5 - 2);

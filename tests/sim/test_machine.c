@@ -2,6 +2,7 @@
 #include "support/check.h"
 #include "sim/machine.h"
 
+#include <math.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -97,6 +98,12 @@ static void mistakes_are_named(void)
     refuses(text, "ascending order");
     snprintf(text, sizeof(text), "%snodes 2\n", gpu);
     refuses(text, "lacks network_gbs");
+    snprintf(text, sizeof(text), "%sfew bf16 2 0 1\n", gpu);
+    refuses(text, "here:10: few needs an element type and four numbers");
+    snprintf(text, sizeof(text), "%sfew bf16 2 0 1 1\nfew bf16 1 0 1 1\n", gpu);
+    refuses(text, "here:11: few needs its points in ascending order");
+    snprintf(text, sizeof(text), "%sfew bf16 2 0 1 1\nfew bf16 4 64 1 1\n", gpu);
+    refuses(text, "here:11: few needs its points in ascending order");
     refuses("kind gpu\n", "lacks units");
     snprintf(text, sizeof(text), "%sstep_m 0\n", gpu);
     refuses(text, "lacks a step_m");
@@ -130,6 +137,53 @@ static void values_are_read(void)
     CHECK(weft_curve_rate(&curve, 1, false) == 10);
     CHECK(weft_curve_rate(&curve, 1e9, true) == 1);
     CHECK(weft_curve_rate(&curve, 2048, false) > 14.9 && weft_curve_rate(&curve, 2048, false) < 15.1);
+}
+
+/* Of each of k, and of each element of a B of 100 and 10000 bytes. */
+static void few_rows_are_between_points(void)
+{
+    static const char text[] = "like cpu\nfew f32 4 0 3 1\nfew f32 4 100 2 1\nfew f32 4 10000 4 3\n"
+                               "few f32 12 0 7 1\nfew f32 12 100 10 1\nfew f32 12 10000 20 1\n"
+                               "few f32 60 0 9 1\nfew f32 60 100 50 1\nfew f32 60 10000 100 1\n";
+    static const struct {
+        int64_t rows;
+        double bytes;
+        bool packed;
+        double ns;
+    } cases[] = {
+        {4, 0, false, 3},       {3, 0, false, 3}, /* the kernel for four */
+        {4, 1, false, 2},       {4, 1000, false, 3},    {4, 1e9, false, 4},   {4, 1000, true, 2},
+        {6, 100, false, 10}, /* whole micro-tiles: */
+        {10, 100, false, 10},   {12, 10000, false, 20}, {36, 100, false, 30}, {25, 100, false, 30},
+        {36, 10000, false, 60}, {64, 100, false, 60},   {36, 0, false, 8},
+    };
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    CHECK_INT(weft_machine_parse(text, "here", &machine, &error), WEFT_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        double ns =
+            weft_few_rows_ns(&machine.few[WEFT_F32], cases[i].rows, 12, cases[i].bytes, cases[i].packed);
+
+        CHECK(fabs(ns - cases[i].ns) < 1e-9);
+        if (fabs(ns - cases[i].ns) >= 1e-9)
+            fprintf(stderr, "    case %d: %g ns\n", (int)i, ns);
+    }
+    CHECK(machine.few[WEFT_FP8_E4M3].count == machine.few[WEFT_BF16].count);
+}
+
+/* What an older calibration has that nothing goes by any more is passed over, and said. */
+static void older_calibrations_are_read(void)
+{
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    CHECK_INT(weft_machine_parse("like cpu\nabout mine\ngflops_few bf16 5\nplace_gbs f32 1\n", "here",
+                                 &machine, &error),
+              WEFT_OK);
+    CHECK_HAS(machine.about, "mine, measured by an older weft");
+    CHECK_INT(weft_machine_parse("like cpu\nabout mine\n", "here", &machine, &error), WEFT_OK);
+    CHECK(strcmp(machine.about, "mine") == 0);
 }
 
 /* As a copy that keeps times does: the file is as long and as old as it was. */
@@ -210,6 +264,8 @@ int main(void)
     types_that_are_missing();
     values_are_read();
     fp8_has_a_rate();
+    few_rows_are_between_points();
+    older_calibrations_are_read();
     this_machine_is_found_in_order();
     return check_report("sim machine");
 }

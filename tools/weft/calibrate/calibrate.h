@@ -5,6 +5,7 @@
 #ifndef WEFT_TOOLS_CALIBRATE_CALIBRATE_H
 #define WEFT_TOOLS_CALIBRATE_CALIBRATE_H
 
+#include "gemm/gemm.h"
 #include "sim/machine.h"
 
 enum { CALIBRATE_MOST_CORES = 256, CALIBRATE_MOST_GPUS = 8 };
@@ -63,6 +64,7 @@ typedef struct calibrate_spread {
 /* Each fills its part of the description; 0, or 1 after a line on standard error. */
 int calibrate_memory(int cores, weft_machine *machine);
 int calibrate_products(int cores, weft_machine *machine, calibrate_spread *spread);
+int calibrate_few_rows(int cores, const weft_binding *bind, weft_dtype dtype, weft_machine *machine);
 int calibrate_runs(int cores, weft_machine *machine);
 
 /* What the GPUs are, beside what was measured of them. */

@@ -53,10 +53,21 @@ static void put_products(FILE *file, const weft_machine *m, const calibrate_spre
                     weft_dtype_name((weft_dtype)type), m->gflops[type], 50 * spread->of[type]);
 }
 
+static void put_few(FILE *file, const char *type, const weft_few_rows *few)
+{
+    for (int i = 0; i < few->count; i++)
+        fprintf(file, "few %s %.0f %.0f %.4g %.4g # measured, %s\n", type, few->rows[i], few->bytes[i],
+                few->plain_ns[i], few->packed_ns[i],
+                few->bytes[i] > 0 ? "each of all cores" : "for each of k, however wide B is");
+}
+
 static void put_machine(FILE *file, const weft_machine *m, const calibrate_spread *spread, const char *date)
 {
     fprintf(file, "# Measured by weft calibrate (weft %s) on %s.\n", weft_version(), date);
     fprintf(file, "# Curves: bytes handled, GB/s of one core alone, GB/s of each when all work.\n");
+    fprintf(file,
+            "# Few rows: rows, bytes of B, ns of each of its elements where it is not packed, and where "
+            "it is.\n");
     fprintf(file, "about %s, %d cores, calibrated %s\nname this\nkind cpu\n", weft_cpu_name(), m->units,
             date);
     fprintf(file, "cpu %s\n", weft_cpu_name());
@@ -67,9 +78,7 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_type(file, "acc_gbs", m->acc_gbs);
     put_type(file, "twice_gbs", m->twice_gbs);
     put_type(file, "stream_gbs", m->stream_gbs);
-    put_type(file, "place_gbs", m->place_gbs);
     put_type(file, "finish_ns", m->finish_ns);
-    put_type(file, "gflops_few", m->gflops_few);
     put_type(file, "gflops_long", m->gflops_long);
     put_type(file, "epilogue_ns", m->epilogue_ns);
     put_type(file, "round_ns", m->round_ns);
@@ -97,6 +106,8 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_curve(file, "copy_push", "", &m->copy_push);
     put_curve(file, "reduce_shared", "", &m->reduce_shared);
     put_curve(file, "reduce_push", "", &m->reduce_push);
+    for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
+        put_few(file, weft_dtype_name((weft_dtype)type), &m->few[type]);
     for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
         put_curve(file, "reduce", weft_dtype_name((weft_dtype)type), &m->reduce[type]);
 }

@@ -1,8 +1,8 @@
 /*
  * Products, through the engine's tiles, on all cores at once. A wide and a narrow product of the same rows
- * tell arithmetic and the packing of A apart, a short one what a result costs; the same of few rows, which
- * have loops of their own; one of a long k; one with a B that no cache holds, which has many columns, so that
- * its k is none of the causes; filling a packed B; one row, and few rows of a B that is not packed.
+ * tell arithmetic and the packing of A apart, a short one what a result costs; the same of few rows; one of a
+ * long k; one with a B that no cache holds, which has many columns, so that its k is none of the causes;
+ * filling a packed B; and one row. Few rows have kernels of their own, by how many they are: few.c.
  *
  * Rates are differences of times, and a machine that is slower for a second would make nonsense of them: all
  * times are taken in turn, in rounds, and of each counts the least, of rounds in which cores were their own
@@ -28,7 +28,6 @@ enum {
     LARGE_TIMES = 2,       /* what a core's own cache has, of a B of many rows: */
     LARGE_BYTES = 4 << 20, /* where nobody says what that is, and twice that at most */
     LONG_PANELS = 8,
-    PLACE_ROWS = 4,
     SHORTER = 8,
     CACHE_LINE = 64,
     ROUNDS = 5,
@@ -48,7 +47,6 @@ typedef enum product_time {
     TIME_LONG,    /* k, half of the rows */
     TIME_LARGE_B, /* half of the rows */
     TIME_ROW,
-    TIME_PLACE, /* B as it lies */
     TIME_PACK,
     TIME_ROUNDED,     /* int8 only: as TIME_SHORT, sums in int32 rounded back to it; */
     TIME_FEW_ROUNDED, /* as TIME_FEW_SHORT; */
@@ -82,12 +80,7 @@ static void multiply(void *arg, int rank)
     tile.a = t->a;
     tile.a_rs = t->k;
     tile.a_cs = 1;
-    if (t->time == TIME_PLACE) {
-        tile.b = t->b;
-        tile.b_rs = t->n;
-    } else {
-        tile.packed_b = (const weft_packed *)(const void *)t->packed[rank];
-    }
+    tile.packed_b = (const weft_packed *)(const void *)t->packed[rank];
     tile.d_dtype = t->d_dtype;
     tile.d[0] = t->d[rank];
     tile.d_ld[0] = t->n;
@@ -193,15 +186,11 @@ static double time_of(product_test *t, int cores, product_time time)
     bool few = time == TIME_FEW || time == TIME_FEW_SHORT || time == TIME_FEW_ROUNDED;
     bool half = time == TIME_LONG || time == TIME_LARGE_B;
     bool whole = time == TIME_WIDE || time == TIME_NARROW || time == TIME_FEW || time == TIME_PACK ||
-                 time == TIME_LARGE_B || time == TIME_PLACE;
+                 time == TIME_LARGE_B;
     bool middle = time == TIME_OWN || time == TIME_SHARED;
 
     t->time = time;
-    t->m = time == TIME_ROW     ? 1
-           : time == TIME_PLACE ? PLACE_ROWS
-           : few                ? few_rows(&steps)
-           : half               ? half_rows(&steps)
-                                : steps.m_tile;
+    t->m = time == TIME_ROW ? 1 : few ? few_rows(&steps) : half ? half_rows(&steps) : steps.m_tile;
     t->n = time == TIME_LARGE_B  ? large_cols(t, &steps)
            : time == TIME_LONG   ? LONG_PANELS * steps.nr
            : time == TIME_ROW    ? STREAM_N
@@ -273,8 +262,6 @@ static void settle(const product_test *t, const double *times, weft_machine *mac
     machine->gflops[dtype] = 2 * m * k / column;
     machine->pack_a_gbs[dtype] = rate_of(m * k * element, rows, 32);
     pack_a = element / machine->pack_a_gbs[dtype];
-    of_k -= few * k * pack_a;
-    machine->gflops_few[dtype] = fmin(2 * few * k * WIDE / fmax(of_k, 1), machine->gflops[dtype]);
     if (d_dtype != weft_dtype_accumulator(dtype))
         machine->epilogue_ns[d_dtype] = fmax(machine->finish_ns[d_dtype], finish_few / (few * WIDE));
     long_k = times[TIME_LONG] -
@@ -284,11 +271,6 @@ static void settle(const product_test *t, const double *times, weft_machine *mac
              machine->gflops[dtype]);
     machine->pack_b_gbs[dtype] = WIDE * k * element / times[TIME_PACK];
     machine->stream_gbs[dtype] = (double)STREAM_N * STREAM_K * element / times[TIME_ROW];
-    machine->place_gbs[dtype] =
-        rate_of(WIDE * k * element,
-                times[TIME_PLACE] -
-                    PLACE_ROWS * WIDE * fmax(machine->finish_ns[d_dtype], machine->epilogue_ns[d_dtype]),
-                128);
     machine->load_b_gbs[dtype] = load_b_gbs(
         t, machine, half * (column * (double)large_cols(t, &steps) + m * k * pack_a), times[TIME_LARGE_B]);
     if (dtype == WEFT_I8)
@@ -392,14 +374,13 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
         int64_t large_n = large_cols(&t, &steps), most_n = weft_max(STREAM_N, large_n);
         size_t packed = weft_packed_bytes(t.bind, STREAM_K, STREAM_N),
                large = weft_packed_bytes(t.bind, deep(&steps), large_n);
-        size_t work = weft_gemm_workspace_bytes(t.bind, most_m, most_n, most_k, true),
-               place = weft_gemm_workspace_bytes(t.bind, PLACE_ROWS, WIDE, deep(&steps), false);
+        size_t work = weft_gemm_workspace_bytes(t.bind, most_m, most_n, most_k, true);
         int64_t results = weft_max(most_m * STREAM_N, half_rows(&steps) * large_n);
 
         for (int rank = 0; rank < cores; rank++) {
             t.packed[rank] = room(packed > large ? packed : large);
             t.d[rank] = room((size_t)results * 4);
-            t.workspace[rank] = room(work > place ? work : place);
+            t.workspace[rank] = room(work);
             t.acc[rank] = room((size_t)most_m * STREAM_N * 4);
             status = status || !t.packed[rank] || !t.d[rank] || !t.workspace[rank] || !t.acc[rank];
         }
@@ -411,6 +392,7 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
             free(t.acc[rank]);
             free(t.workspace[rank]);
         }
+        status = status || calibrate_few_rows(cores, t.bind, t.dtype, machine);
     }
     if (status || !t.a || !t.b)
         fprintf(stderr, "weft calibrate: no memory to time products on %d cores\n", cores);
