@@ -78,6 +78,8 @@ static const key_row keys[] = {
     {"switch_us", FORM_REAL, AT(switch_us), 0},
     {"pack_a_gbs", FORM_DTYPE_REAL, AT(pack_a_gbs), 0},
     {"pack_b_gbs", FORM_DTYPE_REAL, AT(pack_b_gbs), 0},
+    {"edge_ns", FORM_DTYPE_REAL, AT(edge_ns), 0},
+    {"edge_place_ns", FORM_DTYPE_REAL, AT(edge_place_ns), 0},
     {"acc_gbs", FORM_DTYPE_REAL, AT(acc_gbs), 0},
     {"twice_gbs", FORM_DTYPE_REAL, AT(twice_gbs), 0},
     {"stream_gbs", FORM_DTYPE_REAL, AT(stream_gbs), 0},
@@ -357,9 +359,9 @@ static void complete_fp8(weft_machine *m)
     if (m->kind == WEFT_MACHINE_GPU)
         return;
     for (weft_dtype dtype = WEFT_FP8_E4M3; dtype <= WEFT_FP8_E5M2; dtype++) {
-        double *rates[] = {m->gflops,      m->pack_a_gbs, m->pack_b_gbs, m->acc_gbs,
-                           m->twice_gbs,   m->stream_gbs, m->finish_ns,  m->gflops_long,
-                           m->epilogue_ns, m->round_ns,   m->load_b_gbs, m->shared_gbs};
+        double *rates[] = {m->gflops,     m->pack_a_gbs, m->pack_b_gbs,  m->acc_gbs,      m->twice_gbs,
+                           m->stream_gbs, m->finish_ns,  m->gflops_long, m->epilogue_ns,  m->round_ns,
+                           m->load_b_gbs, m->shared_gbs, m->edge_ns,     m->edge_place_ns};
 
         for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
             if (rates[i][dtype] <= 0)

@@ -93,20 +93,23 @@ typedef struct weft_machine {
     double flag_us;                     /* from a post to a wait that sees it, inside a node */
 
     /* cpu only */
-    double switch_us;                        /* a core turning from one rank to another */
-    double pack_a_gbs[WEFT_MACHINE_DTYPES];  /* reading rows of A and laying them out for the kernel */
-    double pack_b_gbs[WEFT_MACHINE_DTYPES];  /* the same for B */
-    double acc_gbs[WEFT_MACHINE_DTYPES];     /* sums a product starts from, by what it takes longer; 0 = as
-                                                copy_own */
-    double twice_gbs[WEFT_MACHINE_DTYPES];   /* results a product stores to one more place, likewise; 0 = as
-                                                copy_push */
-    double stream_gbs[WEFT_MACHINE_DTYPES];  /* reading a packed B once */
-    weft_few_rows few[WEFT_MACHINE_DTYPES];  /* of up to WEFT_GEMM_STREAM_ROWS rows; none = as of many, or
-                                                as long as reading B takes */
-    double finish_ns[WEFT_MACHINE_DTYPES];   /* each element of a result of this type: epilogue, conversion,
-                                                store */
-    double gflops_long[WEFT_MACHINE_DTYPES]; /* of more rows and a k of WEFT_MACHINE_LONG_K, a share of the
-                                                way there from WEFT_MACHINE_SHORT_K on; 0 = as gflops */
+    double switch_us;                       /* a core turning from one rank to another */
+    double pack_a_gbs[WEFT_MACHINE_DTYPES]; /* reading rows of A and laying them out for the kernel */
+    double pack_b_gbs[WEFT_MACHINE_DTYPES]; /* the same for B */
+    double edge_ns[WEFT_MACHINE_DTYPES];    /* each of k, where columns of B end within a micro-tile, beside
+                                               whole ones: of a B that is packed; */
+    double edge_place_ns[WEFT_MACHINE_DTYPES]; /* read as it lies */
+    double acc_gbs[WEFT_MACHINE_DTYPES];       /* sums a product starts from, by what it takes longer; 0 = as
+                                                  copy_own */
+    double twice_gbs[WEFT_MACHINE_DTYPES];     /* results a product stores to one more place, likewise; 0 = as
+                                                  copy_push */
+    double stream_gbs[WEFT_MACHINE_DTYPES];    /* reading a packed B once */
+    weft_few_rows few[WEFT_MACHINE_DTYPES];    /* of up to WEFT_GEMM_STREAM_ROWS rows; none = as of many, or
+                                                  as long as reading B takes */
+    double finish_ns[WEFT_MACHINE_DTYPES];     /* each element of a result of this type: epilogue, conversion,
+                                                  store */
+    double gflops_long[WEFT_MACHINE_DTYPES];   /* of more rows and a k of WEFT_MACHINE_LONG_K, a share of the
+                                                  way there from WEFT_MACHINE_SHORT_K on; 0 = as gflops */
     double epilogue_ns[WEFT_MACHINE_DTYPES]; /* as finish_ns where sums wait for it in memory, as those of few
                                                 rows do; 0 = as finish_ns */
     double round_ns[WEFT_MACHINE_DTYPES];    /* each sum that a REDUCE rounds to this type, beside adding; 0 =

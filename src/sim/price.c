@@ -408,6 +408,15 @@ static weft_gemm_cost cost_of_few(const model *m, const weft_plan_part *part, co
     };
 }
 
+/* The last columns of a B that is not packed, where they are no whole micro-tile: each of k by itself. */
+static double cpu_edge_ns(const weft_machine *machine, weft_dtype dtype, int64_t cols, int64_t k,
+                          const weft_gemm_steps *steps, weft_gemm_b how)
+{
+    double each = how == WEFT_GEMM_PACKS_B ? machine->edge_ns[dtype] : machine->edge_place_ns[dtype];
+
+    return cols % steps->nr ? (double)k * each : 0;
+}
+
 static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_task *task,
                           const model_products *products, double read_bytes, uint8_t *bound)
 {
@@ -434,6 +443,8 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     if (a->rows <= WEFT_GEMM_STREAM_ROWS && machine->few[dtype].count)
         cost = cost_of_few(m, part, &steps, a, b, how == WEFT_GEMM_HAS_B);
     move = cost.packing;
+    if (!part->operands[b->operand].packed)
+        move += cpu_edge_ns(machine, dtype, cols, a->cols, &steps, how);
     if (cost.stream > 0 && a->rows > WEFT_GEMM_STREAM_ROWS && machine->load_b_gbs[dtype] > 0)
         cost.arithmetic += b_bytes / machine->load_b_gbs[dtype];
     *bound = cost.stream > cost.arithmetic ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
@@ -550,6 +561,13 @@ static bool is_part_of_rows(const weft_plan_part *part, const weft_region *from)
            from->cols < weft_operand_cols(operand, part->world, from->rank);
 }
 
+static double cpu_packed_edge_ns(const weft_machine *machine, weft_dtype dtype, const weft_region *b)
+{
+    int64_t nr = step_of(machine->type_step_n, machine->step_n, dtype);
+
+    return b->cols % nr ? (double)b->rows * machine->edge_ns[dtype] : 0;
+}
+
 /* Nanoseconds of moving (and adding) on a core: rates depend on caches, and on who touches the same lines. */
 static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft_task *task,
                           const model_products *products, traffic from, traffic to)
@@ -567,7 +585,7 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
                                                   : &machine->copy_own;
 
         if (part->operands[regions->operand].packed)
-            return bytes / cpu_pack_b_gbs(m, products, dtype);
+            return bytes / cpu_pack_b_gbs(m, products, dtype) + cpu_packed_edge_ns(machine, dtype, source);
         rate = weft_curve_rate(curve, set, m->all);
         if (from.remote > 0 && machine->parts_gbs > 0 && is_part_of_rows(part, source))
             rate = fmin(rate, machine->parts_gbs);

@@ -416,6 +416,15 @@ static void cpu_products(void)
     /* A third of the way from a k of 512 to one of 4096. */
     CHECK_ADDED("gflops_long f32 1\n", 1, long_k, 2048e3 * (1.0 / 3 * 0.5) / 1e3);
     CHECK_ADDED("gflops_long f32 1\n", 1, packed_b, 0);
+    /* 100 columns over a k of 10 end within a micro-tile of 30, none of 25; a packed B has no such end. */
+    CHECK_ADDED("edge_ns bf16 500\nedge_place_ns bf16 900\n", 1, many_rows, 0);
+    CHECK(fabs(added_us("type_step_n bf16 30\nedge_ns bf16 500\n", 1, many_rows) -
+               added_us("type_step_n bf16 30\n", 1, many_rows) - 10 * 0.5) < 0.01);
+    CHECK_ADDED("type_step_n bf16 25\nedge_ns bf16 500\n", 1, many_rows, 0);
+    CHECK(fabs(added_us("step_n 30\nedge_place_ns f32 500\n", 1, rows_in_place) -
+               added_us("step_n 30\n", 1, rows_in_place)) < 10 * 0.5 + 0.01);
+    CHECK(fabs(added_us("step_n 30\nedge_ns f32 500\n", 1, packed_b) - added_us("step_n 30\n", 1, packed_b)) <
+          0.01);
     /* Four rows of a B as it lies. */
     CHECK_ADDED("few f32 2 0 1 1\nfew f32 4 0 10 1\nfew f32 4 9 5 1\n", 1, rows_in_place, 10e-3 * 10 + 5 - 4);
     /* 1000 sums rounded beside adding, where that takes longer than to store them, 2 us. */

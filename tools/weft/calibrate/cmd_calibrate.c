@@ -75,6 +75,8 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_products(file, m, spread);
     put_type(file, "pack_a_gbs", m->pack_a_gbs);
     put_type(file, "pack_b_gbs", m->pack_b_gbs);
+    put_type(file, "edge_ns", m->edge_ns);
+    put_type(file, "edge_place_ns", m->edge_place_ns);
     put_type(file, "acc_gbs", m->acc_gbs);
     put_type(file, "twice_gbs", m->twice_gbs);
     put_type(file, "stream_gbs", m->stream_gbs);

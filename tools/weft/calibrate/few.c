@@ -19,6 +19,7 @@ enum {
     NARROW_PANELS = 2,
     SHORTER = 8,
     ROUNDS = 3,
+    PLACE_ROWS = 4, /* of a B that is read as it lies, whatever the kernel */
     FAR = 3,
     MOST_ROWS = 8,
     USUAL_CACHE = 1 << 20 /* where nobody says what a core's own is */
@@ -146,6 +147,21 @@ static int rows_of(const weft_gemm_steps *steps, int64_t *rows)
     return count;
 }
 
+/* What each of k takes longer where columns end within a micro-tile than at the end of the same. */
+static double edge_ns(few_test *t, int64_t rows)
+{
+    int64_t cols = cols_of(t, NEAR_COLS), k = k_of(t, t->near_bytes, cols);
+    double whole = INFINITY, ragged = INFINITY;
+
+    t->packs = false;
+    t->m = rows;
+    for (int round = 0; round < ROUNDS; round++) {
+        whole = fmin(whole, time_of(t, cols, k));
+        ragged = fmin(ragged, time_of(t, cols - t->steps.nr / 2 - 1, k));
+    }
+    return fmax(LEAST_NS, (ragged - whole) / (double)k);
+}
+
 static void measure(few_test *t, weft_few_rows *few)
 {
     int rounds = calibrate_hurries() ? 1 : ROUNDS, count;
@@ -223,9 +239,11 @@ int calibrate_few_rows(int cores, const weft_binding *bind, weft_dtype dtype, we
     opened = t.a != NULL;
     for (int rank = 0; rank < cores && opened; rank++)
         opened = open_rank(&t, rank);
-    if (opened)
+    if (opened) {
         measure(&t, &machine->few[dtype]);
-    else
+        machine->edge_ns[dtype] = edge_ns(&t, WEFT_GEMM_STREAM_ROWS);
+        machine->edge_place_ns[dtype] = edge_ns(&t, PLACE_ROWS);
+    } else
         fprintf(stderr, "weft calibrate: no memory to time products of few rows on %d cores\n", cores);
     for (int rank = 0; rank < cores; rank++) {
         free(t.b[rank]);
