@@ -8,10 +8,10 @@
  *        lane's units in whole waves. It takes the longer of arithmetic and memory traffic. On a CPU a
  *        lane is a core: packing A (and B where it is not packed yet) and writing the result are added to
  *        the arithmetic, which overlaps with nothing on a core. Few rows have kernels by how many they are
- * and wait for B, by where it lies: of them whole times are measured. They leave their sums for an epilogue,
- * which many rows have in registers; a long k fills the caches with more of A and B, at a lower rate; a B
- * that no cache has is waited for where the arithmetic is too fast to hide it; and lines that a peer has read
- *        are asked back before they are written.
+ *        and wait for B, by where it lies: of them whole times are measured. They leave their sums for an
+ *        epilogue, which many rows have in registers; a long k fills the caches with more of A and B, at a
+ *        lower rate; a B that no cache has is waited for where the arithmetic is too fast to hide it; and
+ *        lines that a peer has read are asked back before they are written.
  * COPY   Bytes over the rate. On a GPU the bytes of a peer are a transfer over links.
  * REDUCE Bytes of all sources over the rate of adding.
  * ENTER  On a GPU, of a collective, `enter_us`: that lanes of a kernel meet to enter and to be done.
