@@ -503,8 +503,9 @@ static void turn_column(weft_product *product)
 
 static int members_for(double flops, int threads)
 {
-    int members = weft_pool_members(threads);
     double useful = flops / flops_per_member + 1;
+    /* Asking the system for its CPUs takes as long as a product of 16 x 16 x 16. */
+    int members = threads == 1 || useful < 2 ? 1 : weft_pool_members(threads);
 
     return useful < members ? (int)useful : members;
 }
