@@ -10,11 +10,56 @@
 
 enum { PACK_LINES = 8 }; /* of a row-major B that are read at a time: as hardware likes to fetch them */
 
+#if VECTOR_BYTES == 64
+
+/* Quarter q of each of four vectors side by side, for each q: to[q * apart]. */
+INLINE void store_quarters(char *to, int64_t apart, words a, words b, words c, words d)
+{
+    words ab01 = _mm512_shuffle_i32x4(a, b, 0x44), ab23 = _mm512_shuffle_i32x4(a, b, 0xee);
+    words cd01 = _mm512_shuffle_i32x4(c, d, 0x44), cd23 = _mm512_shuffle_i32x4(c, d, 0xee);
+
+    words_store(to, _mm512_shuffle_i32x4(ab01, cd01, 0x88));
+    words_store(to + apart, _mm512_shuffle_i32x4(ab01, cd01, 0xdd));
+    words_store(to + 2 * apart, _mm512_shuffle_i32x4(ab23, cd23, 0x88));
+    words_store(to + 3 * apart, _mm512_shuffle_i32x4(ab23, cd23, 0xdd));
+}
+
+/* 16 words of each of 12 lines. Four words of all lines are three whole vectors: 48 shuffles and 12 stores,
+ * where a square of 16 lines takes 64 and 16, which cross lines. */
+INLINE void pack_twelve(char *panel, const char *source, int64_t ld)
+{
+    enum { FOUR = 4 * 12 * 4 }; /* bytes of the panel */
+    words t[3][4];              /* quarter q of t[g][c]: word 4 q + c of lines 4 g to 4 g + 3 */
+
+#pragma GCC unroll 3
+    for (int g = 0; g < 3; g++) {
+        const char *from = source + 4 * g * ld;
+        words a = words_load(from), b = words_load(from + ld);
+        words c = words_load(from + 2 * ld), d = words_load(from + 3 * ld);
+        words ab_lo = _mm512_unpacklo_epi32(a, b), ab_hi = _mm512_unpackhi_epi32(a, b);
+        words cd_lo = _mm512_unpacklo_epi32(c, d), cd_hi = _mm512_unpackhi_epi32(c, d);
+
+        t[g][0] = _mm512_unpacklo_epi64(ab_lo, cd_lo);
+        t[g][1] = _mm512_unpackhi_epi64(ab_lo, cd_lo);
+        t[g][2] = _mm512_unpacklo_epi64(ab_hi, cd_hi);
+        t[g][3] = _mm512_unpackhi_epi64(ab_hi, cd_hi);
+    }
+    store_quarters(panel, FOUR, t[0][0], t[1][0], t[2][0], t[0][1]);
+    store_quarters(panel + 64, FOUR, t[1][1], t[2][1], t[0][2], t[1][2]);
+    store_quarters(panel + 128, FOUR, t[2][2], t[0][3], t[1][3], t[2][3]);
+}
+
+#endif
+
 /* weft_panel_packer for `lines` lines; sizes in bytes. `flip` is xor-ed into every word. */
 INLINE void pack_words(char *panel, const char *source, int64_t ld, int64_t k, int lines, uint32_t flip)
 {
     int64_t p = 0;
 
+#if VECTOR_BYTES == 64
+    for (; lines == 12 && !flip && p + VECTOR_BYTES <= k; p += VECTOR_BYTES, panel += LANES * lines * 4)
+        pack_twelve(panel, source + p, ld);
+#endif
     for (; p + VECTOR_BYTES <= k; p += VECTOR_BYTES, panel += LANES * lines * 4) {
 #pragma GCC unroll 4
         for (int i = 0; i < lines; i += LANES) {
