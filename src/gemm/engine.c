@@ -58,17 +58,25 @@ static int64_t sums_bytes(const weft_kernel *kernel)
     return kernel->run_row ? SUMS_ROW_BYTES : SUMS_BYTES;
 }
 
-/* For a kernel whose panels of B come from L2: whether all of B stays there. Then a panel of A passes all of
- * it at once, while it is in L1 since it was packed. */
+/*
+ * For a kernel whose panels of B come from L2: whether all of a block of B stays there. Then a panel of A
+ * passes all of it at once, while it is in L1 since it was packed, and no block of A goes to L2 and back.
+ * With rows of panels k is one block; otherwise B has the place of a block of A.
+ */
 static bool b_stays(const weft_gemm_tile *tile)
 {
-    const weft_kernel *kernel = tile->bind->kernel;
+    const weft_binding *bind = tile->bind;
+    const weft_kernel *kernel = bind->kernel;
+    int64_t cols = weft_round_up(tile->n, kernel->nr), size = (int64_t)weft_dtype_size(kernel->type);
 
-    return kernel->run_row && !tile->packed_b && !tile->acc_in_order && !tile->d_in_order &&
-           tile->d_count == 1 && tile->m > WEFT_GEMM_STREAM_ROWS && tile->k <= tile->bind->kc &&
-           weft_round_up(tile->n, kernel->nr) * weft_pack_k(kernel, tile->k) *
-                   (int64_t)weft_dtype_size(kernel->type) <=
-               STAYS_BYTES;
+    if (tile->acc_in_order || tile->d_in_order || tile->d_count != 1 || tile->m <= WEFT_GEMM_STREAM_ROWS)
+        return false;
+    if (kernel->run_row)
+        return !tile->packed_b && tile->k <= bind->kc &&
+               cols * weft_pack_k(kernel, tile->k) * size <= STAYS_BYTES;
+    return kernel->fetches && !panel_is_in_l1(bind) && tile->a_cs == 1 &&
+           !(tile->packed_b && bind->narrow != WEFT_F32) &&
+           cols * weft_min(weft_pack_k(kernel, tile->k), bind->kc) <= (int64_t)bind->mc * bind->kc;
 }
 
 static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t k, bool packed,
@@ -174,6 +182,14 @@ static int64_t panels_in_l1(const weft_binding *bind, int64_t k)
     while (count > 1 && count * panel > bind->l1_bytes / 2)
         count /= 2;
     return count;
+}
+
+/* Panels of A that stay in L1 while panels of B pass through it: one at least. */
+static int64_t panels_of_a_in_l1(const weft_binding *bind, int64_t k)
+{
+    int64_t panel = k * bind->kernel->mr * (int64_t)weft_dtype_size(bind->kernel->type);
+
+    return bind->kernel->run_row ? 1 : weft_max(bind->l1_bytes / 2 / panel, 1);
 }
 
 /* As many as stay in L2. */
@@ -379,10 +395,11 @@ static int64_t group_of(const gemm_job *job)
 
     if (job->carried)
         return job->tile->order;
-    if (job->streams || job->cut.stretch > job->cut.k || (job->cut.waits && !job->kernel->run_row))
+    if (job->streams || job->cut.stretch > job->cut.k ||
+        (job->cut.waits && !job->kernel->run_row && !job->b_stays))
         return 1;
     if (job->b_stays)
-        return job->kernel->row_most;
+        return job->kernel->run_row ? job->kernel->row_most : GROUP_COLUMNS / job->kernel->nr;
     count =
         (job->finish && job->tile->d_count > 1 ? panels_for_two : panels_in_l1)(job->tile->bind, job->cut.k);
     /* Two panels pay only where rows of another core are read. */
@@ -431,7 +448,7 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
     };
 
     if (job.b_stays)
-        job.cut.m = kernel->mr;
+        job.cut.m = weft_min(job.cut.m, panels_of_a_in_l1(tile->bind, job.cut.k) * kernel->mr);
     job.streams = few || (!carried && kernel->run_ahead && tile->m <= WEFT_GEMM_STREAM_ROWS);
     job.first = job.streams && !few ? kernel->run_ahead : job.run;
     if (weft_job_only_rounds(tile) && !job.streams)
