@@ -88,7 +88,6 @@ static const key_row keys[] = {
     {"gflops_long", FORM_DTYPE_REAL, AT(gflops_long), 0},
     {"epilogue_ns", FORM_DTYPE_REAL, AT(epilogue_ns), 0},
     {"round_ns", FORM_DTYPE_REAL, AT(round_ns), 0},
-    {"load_b_gbs", FORM_DTYPE_REAL, AT(load_b_gbs), 0},
     {"cache_bytes", FORM_REAL, AT(cache_bytes), 0},
     {"shared_gbs", FORM_DTYPE_REAL, AT(shared_gbs), 0},
     {"parts_gbs", FORM_REAL, AT(parts_gbs), 0},
@@ -101,7 +100,7 @@ static const key_row keys[] = {
 };
 
 /* What older calibrations wrote, and is measured in another way now: read past, and said. */
-static const char *const retired[] = {"gflops_few", "place_gbs"};
+static const char *const retired[] = {"gflops_few", "place_gbs", "load_b_gbs"};
 
 static weft_status find_builtin(const char *name, const char **text, weft_error_text *error);
 static weft_status read_text(const char *text, const char *where, weft_machine *machine,
@@ -359,9 +358,9 @@ static void complete_fp8(weft_machine *m)
     if (m->kind == WEFT_MACHINE_GPU)
         return;
     for (weft_dtype dtype = WEFT_FP8_E4M3; dtype <= WEFT_FP8_E5M2; dtype++) {
-        double *rates[] = {m->gflops,     m->pack_a_gbs, m->pack_b_gbs,  m->acc_gbs,      m->twice_gbs,
-                           m->stream_gbs, m->finish_ns,  m->gflops_long, m->epilogue_ns,  m->round_ns,
-                           m->load_b_gbs, m->shared_gbs, m->edge_ns,     m->edge_place_ns};
+        double *rates[] = {m->gflops,     m->pack_a_gbs, m->pack_b_gbs,   m->acc_gbs,     m->twice_gbs,
+                           m->stream_gbs, m->finish_ns,  m->gflops_long,  m->epilogue_ns, m->round_ns,
+                           m->shared_gbs, m->edge_ns,    m->edge_place_ns};
 
         for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
             if (rates[i][dtype] <= 0)

@@ -389,22 +389,32 @@ static int64_t step_of(const int64_t *of_types, int64_t of_all, weft_dtype dtype
     return of_types[dtype] ? of_types[dtype] : of_all;
 }
 
-/* Few rows, by how many they are: with B from where it is, which is the bound where that takes twice as long
- * as from a core's cache. */
-static weft_gemm_cost cost_of_few(const model *m, const weft_plan_part *part, const weft_gemm_steps *steps,
-                                  const weft_region *a, const weft_region *b, bool has_b)
+/*
+ * Where it was measured what B costs, by where it is. Few rows are priced by how many they are: B is the
+ * bound where they take twice as long as with one from a core's cache. More rows, whose arithmetic and A are
+ * known, wait as long for B, or for packing it, as the most rows that were measured.
+ */
+static weft_gemm_cost cost_with_b(const model *m, const weft_plan_part *part, const weft_gemm_steps *steps,
+                                  const weft_region *a, const weft_region *b, weft_gemm_b how,
+                                  weft_gemm_cost cost, double pack_a_ns)
 {
     const weft_operand *operand = &part->operands[b->operand];
     const weft_few_rows *few = &m->machine->few[part->operands[a->operand].dtype];
-    double bytes = has_b ? region_bytes(part, b) : instance_bytes(part, b->operand, b->rank) / m->threads;
+    bool packed = operand->packed || how == WEFT_GEMM_HAS_B, is_few = a->rows <= WEFT_GEMM_STREAM_ROWS;
+    double bytes = how == WEFT_GEMM_HAS_B ? region_bytes(part, b)
+                                          : instance_bytes(part, b->operand, part->rank) / m->threads;
     double elements = (double)a->cols * padded(b->cols * weft_operand_width(operand), steps->nr);
-    double near = weft_few_rows_ns(few, a->rows, steps->mr, 1, operand->packed);
-    double here = weft_few_rows_ns(few, a->rows, steps->mr, fmax(1, bytes), operand->packed);
+    int64_t rows = is_few ? a->rows : (int64_t)few->rows[few->count - 1];
+    double near = weft_few_rows_ns(few, rows, steps->mr, 1, is_few ? operand->packed : true);
+    double here = weft_few_rows_ns(few, rows, steps->mr, fmax(1, bytes), is_few ? operand->packed : packed);
 
+    if (!is_few)
+        return (weft_gemm_cost){.arithmetic = cost.arithmetic + elements * fmax(0, here - near),
+                                .packing = pack_a_ns};
     return (weft_gemm_cost){
         .arithmetic = here > 2 * near ? 0 : elements * here,
         .stream = here > 2 * near ? elements * here : 0,
-        .packing = (double)a->cols * weft_few_rows_ns(few, a->rows, steps->mr, 0, operand->packed),
+        .packing = (double)a->cols * weft_few_rows_ns(few, rows, steps->mr, 0, operand->packed),
     };
 }
 
@@ -440,13 +450,12 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     weft_gemm_cost cost = weft_gemm_cost_of(&rates, &steps, a->rows, cols, a->cols, how);
     double move;
 
-    if (a->rows <= WEFT_GEMM_STREAM_ROWS && machine->few[dtype].count)
-        cost = cost_of_few(m, part, &steps, a, b, how == WEFT_GEMM_HAS_B);
+    if (machine->few[dtype].count)
+        cost =
+            cost_with_b(m, part, &steps, a, b, how, cost, rates.pack_a * (double)a->rows * (double)a->cols);
     move = cost.packing;
     if (!part->operands[b->operand].packed)
         move += cpu_edge_ns(machine, dtype, cols, a->cols, &steps, how);
-    if (cost.stream > 0 && a->rows > WEFT_GEMM_STREAM_ROWS && machine->load_b_gbs[dtype] > 0)
-        cost.arithmetic += b_bytes / machine->load_b_gbs[dtype];
     *bound = cost.stream > cost.arithmetic ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     if (roles.acc >= 0) {
         double acc_bytes = region_bytes(part, &d[roles.acc]);

@@ -407,9 +407,11 @@ static double added_us(const char *more, int world, void (*write)(weft_builder *
 
 static void cpu_products(void)
 {
-    /* What few rows take of each element of B, and of each of k, in place of 100 us; many have their rate. */
+    /* What few rows take of each element of B, and of each of k, in place of 100 us; many have their
+     * rate, and lay B out. */
     CHECK_ADDED("few bf16 50 0 1500 9\nfew bf16 50 9 75 9\n", 1, few_rows, 1.5 * 20 + 75e-3 * 20 * 100 - 100);
-    CHECK_ADDED("few bf16 50 0 1500 9\nfew bf16 50 9 75 9\n", 1, many_rows, 0);
+    CHECK_ADDED("few bf16 50 0 1500 9\nfew bf16 50 9 75 75\n", 1, many_rows, 0);
+    CHECK_ADDED("few bf16 50 0 1500 9\nfew bf16 50 9 75 9\n", 1, many_rows, 1000 * 66e-3); /* packing */
     /* 5000 sums that wait in memory, 10 us to store; those of many rows are rounded in registers. */
     CHECK_ADDED("epilogue_ns bf16 4\n", 1, few_rows, 5 * 4 - 10);
     CHECK_ADDED("epilogue_ns bf16 4\n", 1, many_rows, 0);
@@ -435,9 +437,9 @@ static void cpu_products(void)
     CHECK_ADDED("reduce_push 1 0.1 0.1\n", 2, sum_for_both, 4 / 0.1 - 0.5 * 4 / 0.25);
     /* What a peer has sent comes from its cache. */
     CHECK_ADDED("copy_pull 2 0.1 0.1\n", 2, sent_and_taken, 4 / 0.1 - 4 / 0.25);
-    /* A B that does not stay in the cache comes beside the arithmetic, unless it is waited for. */
-    CHECK_ADDED("load_b_gbs f32 0.1\ncache_bytes 1e6\n", 1, packed_b, 40);
-    CHECK_ADDED("load_b_gbs f32 0.1\ncache_bytes 1e12\n", 1, packed_b, 0);
+    /* 1000 elements of a B that is in no cache of the core: what the most rows that were measured wait. */
+    CHECK_ADDED("few f32 60 0 1 1\nfew f32 60 9 70 50\nfew f32 60 4000 80 53\n", 1, packed_b, 3);
+    CHECK_ADDED("few f32 60 0 1 1\nfew f32 60 4000 80 53\nfew f32 60 9999 80 59\n", 1, packed_b, 0);
     CHECK_ADDED("cache_bytes 1e6\n", 1, packed_b, 0);
     /* Lines that the peer reads, or has. */
     CHECK_ADDED("shared_gbs f32 0.5\n", 2, results_read, 20 / 0.5);

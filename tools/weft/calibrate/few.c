@@ -29,7 +29,7 @@ static const int64_t MOST_BYTES = 4000000000;        /* of all cores' B */
 static const double SECONDS = 0.01, LEAST_NS = 1e-4; /* of a time, in a round */
 
 /* Columns that are not a power of two: lines of B share no sets of caches. */
-static const int64_t far_cols[FAR] = {1040, 1040, 4160};
+static const int64_t far_cols[FAR] = {1040, 2080, 4160};
 
 typedef struct few_test {
     const weft_binding *bind;
@@ -81,6 +81,11 @@ static double time_of(few_test *t, int64_t n, int64_t k)
     return calibrate_time(t->cores, &job);
 }
 
+static int64_t most_rows(const weft_gemm_steps *steps)
+{
+    return weft_round_up(weft_max(steps->m_tile / 2, WEFT_GEMM_STREAM_ROWS + 1), steps->mr);
+}
+
 /* Of whole panels; the k that makes so many bytes with so many columns. */
 static int64_t cols_of(const few_test *t, int64_t cols)
 {
@@ -113,7 +118,8 @@ static void measure_rows(few_test *t, double *least)
 }
 
 /* That is: of each of k, then of each element of B, near and far. */
-static void settle(const few_test *t, const double *times, double ns[2 + FAR])
+static void settle(const few_test *t, const weft_machine *machine, int64_t rows, const double *times,
+                   double ns[2 + FAR])
 {
     int64_t wide = cols_of(t, NEAR_COLS), narrow = NARROW_PANELS * t->steps.nr,
             k = k_of(t, t->near_bytes, wide);
@@ -126,24 +132,27 @@ static void settle(const few_test *t, const double *times, double ns[2 + FAR])
     ns[0] = fmax(LEAST_NS, whole - (double)wide * ns[1]);
     for (int i = 0; i < FAR; i++) {
         int64_t cols = cols_of(t, far_cols[i]), deep = k_of(t, t->far_bytes[i], cols);
-        double of_b = times[FIRST_FAR + i] - (double)deep * ns[0] - (double)cols * finish;
+        double d_bytes = (double)(rows * cols) * (double)weft_dtype_size(weft_dtype_result(t->dtype));
+        double store = d_bytes / weft_curve_rate(&machine->copy_own, d_bytes, t->cores > 1);
+        double of_b = times[FIRST_FAR + i] - (double)deep * ns[0] - fmax((double)cols * finish, store);
 
         ns[2 + i] = fmax(ns[1], of_b / (double)(cols * deep));
     }
 }
 
-/* Those that kernels for B as it lies are for, then micro-tiles. */
+/* Those that kernels for B as it lies are for, then micro-tiles; at last as many as tell what more take. */
 static int rows_of(const weft_gemm_steps *steps, int64_t *rows)
 {
     int64_t first = (WEFT_GEMM_PLACE_ROWS / steps->mr + 1) * steps->mr,
-            last = WEFT_GEMM_STREAM_ROWS / steps->mr * steps->mr;
+            last = WEFT_GEMM_STREAM_ROWS / steps->mr * steps->mr, many = most_rows(steps);
     int count = 0;
 
     for (int64_t few = 1; few <= WEFT_GEMM_PLACE_ROWS; few *= 2)
         rows[count++] = few;
-    for (int64_t many = first; many < last && count < MOST_ROWS - 1; many *= 2)
-        rows[count++] = many;
+    for (int64_t some = first; some < last && count < MOST_ROWS - 2; some *= 2)
+        rows[count++] = some;
     rows[count++] = last;
+    rows[count++] = many;
     return count;
 }
 
@@ -162,8 +171,9 @@ static double edge_ns(few_test *t, int64_t rows)
     return fmax(LEAST_NS, (ragged - whole) / (double)k);
 }
 
-static void measure(few_test *t, weft_few_rows *few)
+static void measure(few_test *t, weft_machine *machine)
 {
+    weft_few_rows *few = &machine->few[t->dtype];
     int rounds = calibrate_hurries() ? 1 : ROUNDS, count;
     double times[2][MOST_ROWS][TIMES];
     int64_t rows[MOST_ROWS];
@@ -186,8 +196,8 @@ static void measure(few_test *t, weft_few_rows *few)
         few->bytes[i] = at == 0 ? 0 : at == 1 ? 2 * (double)t->near_bytes : (double)t->far_bytes[at - 2];
     }
     for (int i = 0; i < count; i++) {
-        settle(t, times[0][i], few->plain_ns + i * (2 + FAR));
-        settle(t, times[1][i], few->packed_ns + i * (2 + FAR));
+        settle(t, machine, rows[i], times[0][i], few->plain_ns + i * (2 + FAR));
+        settle(t, machine, rows[i], times[1][i], few->packed_ns + i * (2 + FAR));
     }
 }
 
@@ -210,13 +220,12 @@ static bool open_rank(few_test *t, int rank)
 
         b = weft_max_bytes(b, (size_t)(cols * k) * weft_dtype_size(t->dtype));
         packed = weft_max_bytes(packed, weft_packed_bytes(t->bind, k, cols));
-        work =
-            weft_max_bytes(work, weft_gemm_workspace_bytes(t->bind, WEFT_GEMM_STREAM_ROWS, cols, k, false));
+        work = weft_max_bytes(work, weft_gemm_workspace_bytes(t->bind, most_rows(&t->steps), cols, k, false));
     }
     t->b[rank] = room(b);
     t->packed[rank] = room(packed);
     t->workspace[rank] = room(work);
-    t->d[rank] = room((size_t)(WEFT_GEMM_STREAM_ROWS * cols_of(t, far_cols[FAR - 1])) * 4);
+    t->d[rank] = room((size_t)(most_rows(&t->steps) * cols_of(t, far_cols[FAR - 1])) * 4);
     return t->b[rank] && t->packed[rank] && t->workspace[rank] && t->d[rank];
 }
 
@@ -235,12 +244,12 @@ int calibrate_few_rows(int cores, const weft_binding *bind, weft_dtype dtype, we
     for (int i = 0; i < FAR; i++)
         longest = weft_max(longest, k_of(&t, t.far_bytes[i], cols_of(&t, far_cols[i])));
     longest = weft_max(longest, k_of(&t, t.near_bytes, cols_of(&t, NEAR_COLS)));
-    t.a = room((size_t)(WEFT_GEMM_STREAM_ROWS * longest) * 4);
+    t.a = room((size_t)(most_rows(&t.steps) * longest) * 4);
     opened = t.a != NULL;
     for (int rank = 0; rank < cores && opened; rank++)
         opened = open_rank(&t, rank);
     if (opened) {
-        measure(&t, &machine->few[dtype]);
+        measure(&t, machine);
         machine->edge_ns[dtype] = edge_ns(&t, WEFT_GEMM_STREAM_ROWS);
         machine->edge_place_ns[dtype] = edge_ns(&t, PLACE_ROWS);
     } else

@@ -1,8 +1,8 @@
 /*
  * Products, through the engine's tiles, on all cores at once. A wide and a narrow product of the same rows
  * tell arithmetic and the packing of A apart, a short one what a result costs; the same of few rows; one of a
- * long k; one with a B that no cache holds, which has many columns, so that its k is none of the causes;
- * filling a packed B; and one row. Few rows have kernels of their own, by how many they are: few.c.
+ * long k; filling a packed B; and one row. Few rows have kernels of their own, by how many they are, and what
+ * any wait for a B that no cache of a core has is measured with them: few.c.
  *
  * Rates are differences of times, and a machine that is slower for a second would make nonsense of them: all
  * times are taken in turn, in rounds, and of each counts the least, of rounds in which cores were their own
@@ -25,8 +25,6 @@ enum {
     DEEP = 512,
     STREAM_K = 4096,
     STREAM_N = 1024,
-    LARGE_TIMES = 2,       /* what a core's own cache has, of a B of many rows: */
-    LARGE_BYTES = 4 << 20, /* where nobody says what that is, and twice that at most */
     LONG_PANELS = 8,
     SHORTER = 8,
     CACHE_LINE = 64,
@@ -44,12 +42,11 @@ typedef enum product_time {
     TIME_SHORT,
     TIME_FEW, /* rows */
     TIME_FEW_SHORT,
-    TIME_LONG,    /* k, half of the rows */
-    TIME_LARGE_B, /* half of the rows */
+    TIME_LONG, /* k, half of the rows */
     TIME_ROW,
     TIME_PACK,
-    TIME_ROUNDED,     /* int8 only: as TIME_SHORT, sums in int32 rounded back to it; */
-    TIME_FEW_ROUNDED, /* as TIME_FEW_SHORT; */
+    TIME_ROUNDED,     /* int8 only: as TIME_WIDE, sums in int32 rounded back to it; */
+    TIME_FEW_ROUNDED, /* as TIME_FEW; */
     TIME_SUMS,        /* without a product, as a sum of ranks is finished */
     TIME_ACC,         /* as TIME_SHORT, from sums that the other core left */
     TIME_TWICE,       /* results that the other core gets too */
@@ -61,7 +58,6 @@ typedef enum product_time {
 typedef struct product_test {
     const weft_binding *bind;
     int cores;
-    int64_t cache_bytes; /* a core's own */
     weft_dtype dtype, d_dtype;
     int64_t m, n, k;
     char *acc[CALIBRATE_MOST_CORES]; /* sums of each rank's tile that another core wrote; NULL = zeros */
@@ -160,15 +156,6 @@ static int64_t half_rows(const weft_gemm_steps *steps)
     return weft_round_up(steps->m_tile / 2, steps->mr);
 }
 
-/* Of a B that is large and yet no longer to multiply than need be. */
-static int64_t large_cols(const product_test *t, const weft_gemm_steps *steps)
-{
-    int64_t bytes =
-        t->cache_bytes > 0 ? weft_min(LARGE_TIMES * t->cache_bytes, 2 * LARGE_BYTES) : LARGE_BYTES;
-
-    return weft_round_up(bytes / deep(steps) / (int64_t)weft_dtype_size(t->dtype), steps->nr);
-}
-
 static bool is_timed(weft_dtype dtype, product_time time)
 {
     return dtype == WEFT_I8 || (time != TIME_ROUNDED && time != TIME_FEW_ROUNDED && time != TIME_SUMS);
@@ -184,15 +171,14 @@ static double time_of(product_test *t, int cores, product_time time)
                          .seconds = SECONDS,
                          .quantile = 0.25};
     bool few = time == TIME_FEW || time == TIME_FEW_SHORT || time == TIME_FEW_ROUNDED;
-    bool half = time == TIME_LONG || time == TIME_LARGE_B;
+    bool half = time == TIME_LONG;
     bool whole = time == TIME_WIDE || time == TIME_NARROW || time == TIME_FEW || time == TIME_PACK ||
-                 time == TIME_LARGE_B;
+                 time == TIME_ROUNDED || time == TIME_FEW_ROUNDED;
     bool middle = time == TIME_OWN || time == TIME_SHARED;
 
     t->time = time;
     t->m = time == TIME_ROW ? 1 : few ? few_rows(&steps) : half ? half_rows(&steps) : steps.m_tile;
-    t->n = time == TIME_LARGE_B  ? large_cols(t, &steps)
-           : time == TIME_LONG   ? LONG_PANELS * steps.nr
+    t->n = time == TIME_LONG     ? LONG_PANELS * steps.nr
            : time == TIME_ROW    ? STREAM_N
            : time == TIME_NARROW ? 2 * steps.nr
                                  : WIDE;
@@ -214,29 +200,14 @@ static double rate_of(double bytes, double longer, double most)
     return bytes / fmax(longer, bytes / most);
 }
 
-/* What half of the rows take longer with a B that no cache has: no longer than it takes to read it once,
- * which is all that they wait for. */
-static double load_b_gbs(const product_test *t, const weft_machine *machine, double in_cache, double took)
-{
-    weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
-    double rows = (double)half_rows(&steps), cols = (double)large_cols(t, &steps);
-    double bytes = cols * (double)deep(&steps) * (double)weft_dtype_size(t->dtype);
-    weft_dtype d_dtype = weft_dtype_result(t->dtype);
-    double d_bytes = rows * cols * (double)weft_dtype_size(d_dtype);
-    double finish = fmax(rows * cols * machine->finish_ns[d_dtype],
-                         d_bytes / weft_curve_rate(&machine->copy_own, d_bytes, t->cores > 1));
-
-    return fmax(machine->stream_gbs[t->dtype], rate_of(bytes, took - in_cache - finish, 128));
-}
-
 /* int8 that is rounded back to it, beside its sums of int32. */
 static void settle_rounded(const double *times, double rows, double few, double finish_few,
                            weft_machine *machine)
 {
-    double longer = fmax(0, times[TIME_FEW_ROUNDED] - times[TIME_FEW_SHORT]);
+    double longer = fmax(0, times[TIME_FEW_ROUNDED] - times[TIME_FEW]);
 
     machine->finish_ns[WEFT_I8] =
-        machine->finish_ns[WEFT_I32] + fmax(0, times[TIME_ROUNDED] - times[TIME_SHORT]) / (rows * WIDE);
+        machine->finish_ns[WEFT_I32] + fmax(0, times[TIME_ROUNDED] - times[TIME_WIDE]) / (rows * WIDE);
     machine->epilogue_ns[WEFT_I8] =
         fmax(machine->finish_ns[WEFT_I8], (fmax(0, finish_few) + longer) / (few * WIDE));
     machine->round_ns[WEFT_I8] = times[TIME_SUMS] / (rows * WIDE);
@@ -271,8 +242,6 @@ static void settle(const product_test *t, const double *times, weft_machine *mac
              machine->gflops[dtype]);
     machine->pack_b_gbs[dtype] = WIDE * k * element / times[TIME_PACK];
     machine->stream_gbs[dtype] = (double)STREAM_N * STREAM_K * element / times[TIME_ROW];
-    machine->load_b_gbs[dtype] = load_b_gbs(
-        t, machine, half * (column * (double)large_cols(t, &steps) + m * k * pack_a), times[TIME_LARGE_B]);
     if (dtype == WEFT_I8)
         settle_rounded(times, m, few, finish_few, machine);
     machine->acc_gbs[dtype] = rate_of(m * WIDE * 4, times[TIME_ACC] - times[TIME_SHORT], 128);
@@ -358,7 +327,7 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
     const int64_t most_m = 1024, most_k = 4096;
     const weft_core *core;
     weft_error_text error = {0};
-    product_test t = {.cores = cores, .cache_bytes = (int64_t)machine->cache_bytes};
+    product_test t = {.cores = cores};
     int status = 0;
 
     if (weft_core_current(&core, &error) != WEFT_OK) {
@@ -370,16 +339,12 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && !status; i++) {
         t.dtype = types[i];
         t.bind = weft_core_binding(core, types[i], false);
-        weft_gemm_steps steps = weft_gemm_steps_of(t.bind);
-        int64_t large_n = large_cols(&t, &steps), most_n = weft_max(STREAM_N, large_n);
         size_t packed = weft_packed_bytes(t.bind, STREAM_K, STREAM_N),
-               large = weft_packed_bytes(t.bind, deep(&steps), large_n);
-        size_t work = weft_gemm_workspace_bytes(t.bind, most_m, most_n, most_k, true);
-        int64_t results = weft_max(most_m * STREAM_N, half_rows(&steps) * large_n);
+               work = weft_gemm_workspace_bytes(t.bind, most_m, STREAM_N, most_k, true);
 
         for (int rank = 0; rank < cores; rank++) {
-            t.packed[rank] = room(packed > large ? packed : large);
-            t.d[rank] = room((size_t)results * 4);
+            t.packed[rank] = room(packed);
+            t.d[rank] = room((size_t)most_m * STREAM_N * 4);
             t.workspace[rank] = room(work);
             t.acc[rank] = room((size_t)most_m * STREAM_N * 4);
             status = status || !t.packed[rank] || !t.d[rank] || !t.workspace[rank] || !t.acc[rank];
