@@ -59,6 +59,20 @@ one_line 2 "cannot read the machine description /tmp" "$weft" sim ag_gemm 64 64 
 one_line 1 "WEFT_HEAP sets how much" env WEFT_HEAP=32M "$weft" bench all_reduce --bytes 1G --json
 one_line 1 "WEFT_HEAP sets how much" quietly env WEFT_HEAP=32M "$weft" bench ag_gemm 100000 100000 64
 
+# Limits on the stack, and on files, which memory is one of: said by the command that was called.
+stacked()
+{
+    (ulimit -s $1 && shift && exec "$@")
+}
+unfiled()
+{
+    (ulimit -f 0 && exec "$@") 2>&1 | cat >&2
+    return "${PIPESTATUS[0]}"
+}
+one_line 2 "the stack may have 64 KiB" stacked 64 "$weft" bench barrier -n 2 --peer none --iters 5
+one_line 2 "weft bench: symmetric memory takes" unfiled "$weft" bench barrier -n 2 --peer none --iters 5
+one_line 2 "weft run: symmetric memory takes" unfiled "$weft" run -n 2 -- true
+
 # A limit on address space is kept to (sanitizers cannot), and one that leaves no room is said.
 limited()
 {
@@ -69,6 +83,8 @@ if limited 8000000 "$weft" info >/dev/null 2>&1; then
     one_line 2 "/dev/zero is no text" limited 8000000 "$weft" plan --from /dev/zero
     one_line 2 "/dev/zero is not a page that --html wrote" limited 8000000 "$weft" report --output "$scratch/page" /dev/zero
     one_line 2 "is not a page that --html wrote" limited 8000000 "$weft" report --output "$scratch/page" /dev/fd/3 3< <(yes)
+    stacked 256 "$weft" bench all_reduce -n 2 --bytes 64 --peer none --iters 5 >/dev/null || fail "256 KiB of stack do not do"
+    stacked 256 "$weft" sim all_reduce -n 2 --bytes 64 >/dev/null || fail "256 KiB of stack do not do for a simulation"
     one_line 1 "address space" quietly limited 130000 "$weft" bench barrier -n 4 --peer none --iters 5
 fi
 

@@ -120,6 +120,7 @@ static bool open_output(output_pipes *pipes, bool inherited)
     snprintf(name, sizeof name, "%d:%d:%llu:%d:%llu", (int)getpid(), pipes->text.write, pipes->text.inode,
              pipes->lines.write, pipes->lines.inode);
     setenv(OUTPUT_VARIABLE, name, 1);
+    setenv(LAUNCH_FOR, launched, 1);
     if (isatty(STDERR_FILENO))
         setenv(TERMINAL_VARIABLE, "1", 1);
     return true;

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const weft_command commands[] = {
@@ -61,6 +62,19 @@ static bool nobody_reads(void)
     return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
 }
 
+/* Whether this command's frames fit on the stack: beyond, the system ends it without a word. */
+static bool has_stack(void)
+{
+    enum { LEAST_KIB = 256 };
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur / 1024 >= LEAST_KIB)
+        return true;
+    fprintf(stderr, "weft: the stack may have %llu KiB here (ulimit -s); at least %d are needed\n",
+            (unsigned long long)limit.rlim_cur / 1024, LEAST_KIB);
+    return false;
+}
+
 static int run_command(int argc, char **argv)
 {
     if (argc < 2)
@@ -83,7 +97,7 @@ int main(int argc, char **argv)
 {
     hold_standard_streams();
     see_children();
-    int status = run_command(argc, argv);
+    int status = has_stack() ? run_command(argc, argv) : 2;
 
     if (fflush(stdout) != 0 || ferror(stdout)) {
         int why = errno;

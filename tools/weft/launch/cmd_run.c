@@ -135,12 +135,23 @@ static int run_on_hosts(const launch_job *job, char **argv)
     return launch_over_hosts(job, &hosts, argv);
 }
 
+/* Who speaks; not what ranks start in turn. */
+static const char *find_speaker(void)
+{
+    static char speaker[32];
+    const char *command = getenv(LAUNCH_FOR);
+
+    snprintf(speaker, sizeof(speaker), "weft %.16s", command ? command : "run");
+    unsetenv(LAUNCH_FOR);
+    return speaker;
+}
+
 int cmd_run(int argc, char **argv)
 {
     static const char *const flags[] = {"-n",      "--ranks", "--nodes",  "--bind", "--output",
                                         "--hosts", "--agent", "--master", NULL};
     static int32_t domain[WEFT_RANKS_MAX];
-    launch_job job = {.who = "weft run", .body = be_program};
+    launch_job job = {.who = find_speaker(), .body = be_program};
     const char *misread;
     int at = 0;
 

@@ -25,6 +25,10 @@ typedef enum launch_output {
     LAUNCH_OUTPUT_PREFIX, /* each line gets its rank in front: "[2] " */
 } launch_output;
 
+/* Names in the environment the command that has `weft run` start its ranks, and whose lines those of it are.
+ */
+#define LAUNCH_FOR "WEFT_BENCH_COMMAND"
+
 typedef struct launch_job {
     const char *who; /* begins error lines: "weft run" */
     int size;
