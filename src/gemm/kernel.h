@@ -86,8 +86,8 @@ typedef void (*weft_row_keeper)(int64_t k, const void *a, const weft_panels *b, 
 typedef void (*weft_panel_packer)(void *panel, const void *source, int64_t ld, int64_t k);
 
 /*
- * The same for `count` panels side by side, panel_bytes apart, of a B whose columns lie side by side: reads
- * several whole lines at a time, as hardware likes to fetch them.
+ * The same for `count` panels side by side, panel_bytes apart, of a matrix whose rows of A (columns of B) lie
+ * side by side: reads several whole lines at a time, as hardware likes to fetch them.
  */
 typedef void (*weft_wide_packer)(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
                                  int64_t count);
@@ -152,7 +152,7 @@ typedef struct weft_kernel {
 
     /* Optional fast packers; where NULL, or for edges and conversions, portable code packs. */
     weft_panel_packer pack_a_along, pack_a_across, pack_b_along, pack_b_across;
-    weft_wide_packer pack_b_wide;
+    weft_wide_packer pack_a_wide, pack_b_wide;
 } weft_kernel;
 
 /* What the arithmetic is done in. */

@@ -26,6 +26,7 @@ weft_pack_side weft_pack_side_a(const weft_binding *bind, int rows)
         side.widen = bind->widen_a;
         side.along = kernel->pack_a_along;
         side.across = kernel->pack_a_across;
+        side.wide = kernel->pack_a_wide;
     }
     return side;
 }

@@ -117,6 +117,12 @@ static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k
     weft_pack_across_uint32_t(panel, source, ld, k, NR, 1, 0);
 }
 
+static void pack_a_wide(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
+                        int64_t count)
+{
+    pack_wide_words(panels, panel_bytes, source, ld * 4, k, count, MR * 4);
+}
+
 static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
                         int64_t count)
 {
@@ -157,6 +163,6 @@ static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, i
 #define WEFT_F32_KERNEL(stream)                                                                              \
     .type = WEFT_F32, .mr = MR, .nr = NR, .a_kr = 1, .b_kr = 1, .k_step = 1, WEFT_SUMS,                      \
     .few = (const weft_few[]){{1, run_1}, {2, run_2}, {4, run_4}, {0}}, .along = stream##_f32_along,         \
-    .across = stream##_f32_across, WEFT_PACKERS, .pack_b_wide = pack_b_wide
+    .across = stream##_f32_across, WEFT_PACKERS, .pack_a_wide = pack_a_wide, .pack_b_wide = pack_b_wide
 
 #endif

@@ -101,8 +101,14 @@ INLINE void pack_wide_words(char *panels, int64_t panel_bytes, const char *sourc
             char *to = panels + c * panel_bytes + p * line;
 
             for (int64_t q = 0; q < lines; q++) {
-                for (int at = 0; at < line; at += VECTOR_BYTES)
-                    words_store(to + q * line + at, words_load(source + (p + q) * ld + c * line + at));
+                const char *from = source + (p + q) * ld + c * line;
+                int at = 0;
+
+                for (; at + VECTOR_BYTES <= line; at += VECTOR_BYTES)
+                    words_store(to + q * line + at, words_load(from + at));
+                if (at < line)
+                    words_store_some(to + q * line + at, words_load_some(from + at, (line - at) / 4),
+                                     (line - at) / 4);
             }
         }
     }
