@@ -85,6 +85,8 @@ static const key_row keys[] = {
     {"stream_gbs", FORM_DTYPE_REAL, AT(stream_gbs), 0},
     {"finish_ns", FORM_DTYPE_REAL, AT(finish_ns), 0},
     {"few", FORM_DTYPE_FEW, AT(few), 0},
+    {"few_results", FORM_DTYPE_FEW, AT(few_results), 0},
+    {"store", FORM_CURVE, AT(store), 0},
     {"gflops_long", FORM_DTYPE_REAL, AT(gflops_long), 0},
     {"epilogue_ns", FORM_DTYPE_REAL, AT(epilogue_ns), 0},
     {"round_ns", FORM_DTYPE_REAL, AT(round_ns), 0},
@@ -367,6 +369,8 @@ static void complete_fp8(weft_machine *m)
                 rates[i][dtype] = rates[i][WEFT_BF16];
         if (!m->few[dtype].count)
             m->few[dtype] = m->few[WEFT_BF16];
+        if (!m->few_results[dtype].count)
+            m->few_results[dtype] = m->few_results[WEFT_BF16];
     }
 }
 

@@ -118,6 +118,9 @@ typedef struct weft_machine {
                                                it takes longer; 0 = nothing */
     double cache_bytes;                     /* a core's own: what a run has within them stays; 0 = nothing */
     double parts_gbs; /* parts of rows copied from a peer that copies the others; 0 = as copy_pull */
+    weft_few_rows few_results[WEFT_MACHINE_DTYPES]; /* of so many rows each column of results, at bytes 0;
+                                                       none = finish_ns or epilogue_ns each */
+    weft_curve store; /* results of a product, by all that is stored; none = as copy_own */
     weft_curve copy_own, copy_pull, copy_push; /* bytes copied: within a rank, from a peer, to a peer */
     weft_curve reduce[WEFT_MACHINE_DTYPES];    /* bytes of all sources, where every rank adds its own slice */
     weft_curve reduce_shared;                  /* at most this, where every rank reads all of every source */

@@ -304,23 +304,37 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
 }
 
 /* Finishing a tile of results on a core, so many nanoseconds for each: epilogue, conversion and stores; or
- * the memory they go to. */
-static double cpu_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d, double each)
+ * the memory they go to, which takes lines from whoever has them. */
+static double cpu_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d, double ns)
 {
-    double store = region_bytes(part, d) /
-                   weft_curve_rate(&m->machine->copy_own, instance_bytes(part, d->operand, d->rank), m->all);
+    const weft_machine *machine = m->machine;
+    double rate = weft_curve_rate(machine->store.count ? &machine->store : &machine->copy_own,
+                                  instance_bytes(part, d->operand, d->rank), m->all);
 
-    return fmax((double)d->rows * (double)d->cols * each, store);
+    return fmax(ns, region_bytes(part, d) / rate);
 }
 
 /* Of a product: in registers, or after its sums have waited in memory. */
-static double cpu_product_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d,
-                                    bool wait)
+static double cpu_result_ns(const weft_machine *machine, weft_dtype dtype, bool wait)
 {
-    weft_dtype dtype = part->operands[d->operand].dtype;
-    double waiting = m->machine->epilogue_ns[dtype];
+    double waiting = machine->epilogue_ns[dtype];
 
-    return cpu_finish_ns(m, part, d, wait && waiting > 0 ? waiting : m->machine->finish_ns[dtype]);
+    return wait && waiting > 0 ? waiting : machine->finish_ns[dtype];
+}
+
+/* Few rows: as long as their results of the usual type, of which whole times were measured, and what another
+ * type takes longer. */
+static double cpu_product_ns(const model *m, const weft_plan_part *part, const weft_region *d,
+                             weft_dtype product, bool wait, bool packed, int64_t mr)
+{
+    const weft_few_rows *few = &m->machine->few_results[product];
+    weft_dtype dtype = part->operands[d->operand].dtype, usual = weft_dtype_result(product);
+    double results = (double)d->rows * (double)d->cols, each = cpu_result_ns(m->machine, dtype, wait);
+
+    if (d->rows > WEFT_GEMM_STREAM_ROWS || !few->count)
+        return results * each;
+    return (double)d->cols * weft_few_rows_ns(few, d->rows, mr, 0, packed) +
+           results * fmax(0, each - cpu_result_ns(m->machine, usual, wait && usual != WEFT_I32));
 }
 
 /* Of a sum: rounded as it is added up, or by the epilogue of a product of no k, as all of int8 are. */
@@ -328,11 +342,11 @@ static double cpu_sum_finish_ns(const model *m, const weft_plan_part *part, cons
                                 weft_dtype sum)
 {
     weft_dtype dtype = part->operands[d->operand].dtype;
-    double rounding = m->machine->round_ns[dtype];
+    double rounding = m->machine->round_ns[dtype], results = (double)d->rows * (double)d->cols;
 
     if (dtype != sum && rounding > 0 && (dtype == WEFT_I8 || weft_problem_only_rounds(&part->problem)))
-        return cpu_finish_ns(m, part, d, rounding);
-    return cpu_product_finish_ns(m, part, d, dtype != sum);
+        return cpu_finish_ns(m, part, d, results * rounding);
+    return cpu_finish_ns(m, part, d, results * cpu_result_ns(m->machine, dtype, dtype != sum));
 }
 
 /* Of a core, over such a k. */
@@ -448,7 +462,8 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     weft_gemm_b how =
         weft_gemm_b_of(a->rows, steps.mr, part->operands[b->operand].packed, has_b(part, task, b), b_bytes);
     weft_gemm_cost cost = weft_gemm_cost_of(&rates, &steps, a->rows, cols, a->cols, how);
-    double move;
+    double move, finish = cpu_product_ns(m, part, d, dtype, sums_wait(part, dtype, d),
+                                         part->operands[b->operand].packed, steps.mr);
 
     if (machine->few[dtype].count)
         cost =
@@ -475,10 +490,9 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
                  ? machine->twice_gbs[dtype]
                  : weft_curve_rate(&machine->copy_push, instance_bytes(part, d->operand, d->rank), m->all));
     if (machine->shared_gbs[dtype] > 0 && (d->rank != part->rank || has(products->shared, d->operand)))
-        move += region_bytes(part, d) * (d->rank != part->rank ? 1 : products->share) /
-                machine->shared_gbs[dtype];
-    return fmax(cost.arithmetic, cost.stream) + move +
-           cpu_product_finish_ns(m, part, d, sums_wait(part, dtype, d));
+        finish += region_bytes(part, d) * (d->rank != part->rank ? 1 : products->share) /
+                  machine->shared_gbs[dtype];
+    return fmax(cost.arithmetic, cost.stream) + move + cpu_finish_ns(m, part, d, finish);
 }
 
 static bool same_place(const weft_region *one, const weft_region *other)

@@ -427,6 +427,11 @@ static void cpu_products(void)
                added_us("step_n 30\n", 1, rows_in_place)) < 10 * 0.5 + 0.01);
     CHECK(fabs(added_us("step_n 30\nedge_ns f32 500\n", 1, packed_b) - added_us("step_n 30\n", 1, packed_b)) <
           0.01);
+    /* 100 columns of few rows' results, where that is longer than storing 10 us; of many each result. */
+    CHECK_ADDED("few_results bf16 50 0 170 9\n", 1, few_rows, 17 - 10);
+    CHECK_ADDED("few_results bf16 50 0 70 9\n", 1, few_rows, 0);
+    CHECK_ADDED("few_results bf16 50 0 170 9\n", 1, many_rows, 0);
+    CHECK_ADDED("few_results bf16 50 0 170 9\nepilogue_ns bf16 4\n", 1, few_rows, 17 - 10);
     /* Four rows of a B as it lies. */
     CHECK_ADDED("few f32 2 0 1 1\nfew f32 4 0 10 1\nfew f32 4 9 5 1\n", 1, rows_in_place, 10e-3 * 10 + 5 - 4);
     /* 1000 sums rounded beside adding, where that takes longer than to store them, 2 us. */
@@ -441,10 +446,13 @@ static void cpu_products(void)
     CHECK_ADDED("few f32 60 0 1 1\nfew f32 60 9 70 50\nfew f32 60 4000 80 53\n", 1, packed_b, 3);
     CHECK_ADDED("few f32 60 0 1 1\nfew f32 60 4000 80 53\nfew f32 60 9999 80 59\n", 1, packed_b, 0);
     CHECK_ADDED("cache_bytes 1e6\n", 1, packed_b, 0);
-    /* Lines that the peer reads, or has. */
-    CHECK_ADDED("shared_gbs f32 0.5\n", 2, results_read, 20 / 0.5);
-    CHECK_ADDED("shared_gbs f32 0.5\n", 2, results_given, 40 / 0.5);
-    CHECK_ADDED("shared_gbs f32 0.5\n", 1, packed_b, 0);
+    /* Lines that the peer reads, or has, where they take longer than storing 40000 bytes. */
+    CHECK_ADDED("shared_gbs f32 0.25\n", 2, results_read, 20 / 0.25 - 40);
+    CHECK_ADDED("shared_gbs f32 0.25\n", 2, results_given, 40 / 0.25 - 40);
+    CHECK_ADDED("shared_gbs f32 0.6\n", 2, results_read, 0);
+    CHECK_ADDED("shared_gbs f32 0.25\n", 1, packed_b, 0);
+    /* The same bytes stored at a rate of their own. */
+    CHECK_ADDED("store 1 0.5 0.4\n", 1, packed_b, 40 / 0.5 - 40);
     /* 4000 bytes in parts of rows of a peer; and as one row. */
     CHECK_ADDED("parts_gbs 0.125\n", 2, pull_neighbour, 4 / 0.125 - 4 / 0.25);
     CHECK_ADDED("parts_gbs 0.125\n", 2, pull_a_row, 0);

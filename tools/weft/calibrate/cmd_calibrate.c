@@ -53,12 +53,13 @@ static void put_products(FILE *file, const weft_machine *m, const calibrate_spre
                     weft_dtype_name((weft_dtype)type), m->gflops[type], 50 * spread->of[type]);
 }
 
-static void put_few(FILE *file, const char *type, const weft_few_rows *few)
+/* `others`: what points are for that have no bytes. */
+static void put_few(FILE *file, const char *key, const char *type, const weft_few_rows *few,
+                    const char *others)
 {
     for (int i = 0; i < few->count; i++)
-        fprintf(file, "few %s %.0f %.0f %.4g %.4g # measured, %s\n", type, few->rows[i], few->bytes[i],
-                few->plain_ns[i], few->packed_ns[i],
-                few->bytes[i] > 0 ? "each of all cores" : "for each of k, however wide B is");
+        fprintf(file, "%s %s %.0f %.0f %.4g %.4g # measured, %s\n", key, type, few->rows[i], few->bytes[i],
+                few->plain_ns[i], few->packed_ns[i], few->bytes[i] > 0 ? "each of all cores" : others);
 }
 
 static void put_machine(FILE *file, const weft_machine *m, const calibrate_spread *spread, const char *date)
@@ -93,7 +94,7 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_steps(file, "type_step_n", m->type_step_n);
     put_steps(file, "type_step_k", m->type_step_k);
     fprintf(file, "memory_gbs %.4g # measured: all cores copy, read and written\n", m->memory_gbs);
-    fprintf(file, "flag_us %.4g # measured: half of a round trip between two cores\n", m->flag_us);
+    fprintf(file, "flag_us %.4g # measured: half of a round trip others two cores\n", m->flag_us);
     fprintf(file, "copy_us %.4g # measured: many small tasks against few\n", m->copy_us);
     fprintf(file, "reduce_us %.4g # measured: many small tasks against few\n", m->reduce_us);
     fprintf(file, "gemm_us %.4g # measured: the smallest product, with the cost of a task\n", m->gemm_us);
@@ -108,7 +109,12 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_curve(file, "reduce_shared", "", &m->reduce_shared);
     put_curve(file, "reduce_push", "", &m->reduce_push);
     for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
-        put_few(file, weft_dtype_name((weft_dtype)type), &m->few[type]);
+        put_few(file, "few", weft_dtype_name((weft_dtype)type), &m->few[type],
+                "for each of k, however wide B is");
+    for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
+        put_few(file, "few_results", weft_dtype_name((weft_dtype)type), &m->few_results[type],
+                "for each column of results");
+    put_curve(file, "store", "", &m->store);
     for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
         put_curve(file, "reduce", weft_dtype_name((weft_dtype)type), &m->reduce[type]);
 }

@@ -18,6 +18,9 @@ enum {
     NEAR_COLS = 256,
     NARROW_PANELS = 2,
     SHORTER = 8,
+    STORE_K = 16,
+    STORE_SLACK = 1 << 20, /* of columns that are rounded up */
+    MOST_GBS = 128,
     ROUNDS = 3,
     PLACE_ROWS = 4, /* of a B that is read as it lies, whatever the kernel */
     FAR = 3,
@@ -34,7 +37,7 @@ static const int64_t far_cols[FAR] = {1040, 2080, 4160};
 typedef struct few_test {
     const weft_binding *bind;
     weft_gemm_steps steps;
-    int cores;
+    int cores, workers;
     int64_t near_bytes, far_bytes[FAR]; /* of a core's B, as it lies or packed */
     weft_dtype dtype;
     bool packs;
@@ -74,7 +77,7 @@ static void multiply(void *arg, int rank)
 static double time_of(few_test *t, int64_t n, int64_t k)
 {
     calibrate_job job = {
-        .arg = t, .prepare = pack_first, .work = multiply, .workers = t->cores, .seconds = SECONDS};
+        .arg = t, .prepare = pack_first, .work = multiply, .workers = t->workers, .seconds = SECONDS};
 
     t->n = n;
     t->k = k;
@@ -119,22 +122,24 @@ static void measure_rows(few_test *t, double *least)
 
 /* That is: of each of k, then of each element of B, near and far. */
 static void settle(const few_test *t, const weft_machine *machine, int64_t rows, const double *times,
-                   double ns[2 + FAR])
+                   double ns[2 + FAR], double *column_ns)
 {
     int64_t wide = cols_of(t, NEAR_COLS), narrow = NARROW_PANELS * t->steps.nr,
             k = k_of(t, t->near_bytes, wide);
     double of_k = SHORTER / (SHORTER - 1.0) / (double)k; /* of what a long k takes longer */
     double whole = of_k * (times[WIDE] - times[WIDE_SHORT]),
            part = of_k * (times[NARROW] - times[NARROW_SHORT]);
-    double finish = fmax(0, times[WIDE] - (double)k * whole) / (double)wide; /* of a column of results */
+    /* What no k makes: of results, and of starting. */
+    double rest = times[WIDE] - (double)k * whole, narrow_rest = times[NARROW] - (double)k * part;
 
     ns[1] = fmax(LEAST_NS, (whole - part) / (double)(wide - narrow));
     ns[0] = fmax(LEAST_NS, whole - (double)wide * ns[1]);
+    *column_ns = fmax(LEAST_NS, (rest - narrow_rest) / (double)(wide - narrow));
     for (int i = 0; i < FAR; i++) {
         int64_t cols = cols_of(t, far_cols[i]), deep = k_of(t, t->far_bytes[i], cols);
         double d_bytes = (double)(rows * cols) * (double)weft_dtype_size(weft_dtype_result(t->dtype));
         double store = d_bytes / weft_curve_rate(&machine->copy_own, d_bytes, t->cores > 1);
-        double of_b = times[FIRST_FAR + i] - (double)deep * ns[0] - fmax((double)cols * finish, store);
+        double of_b = times[FIRST_FAR + i] - (double)deep * ns[0] - fmax((double)cols * *column_ns, store);
 
         ns[2 + i] = fmax(ns[1], of_b / (double)(cols * deep));
     }
@@ -173,7 +178,7 @@ static double edge_ns(few_test *t, int64_t rows)
 
 static void measure(few_test *t, weft_machine *machine)
 {
-    weft_few_rows *few = &machine->few[t->dtype];
+    weft_few_rows *few = &machine->few[t->dtype], *results = &machine->few_results[t->dtype];
     int rounds = calibrate_hurries() ? 1 : ROUNDS, count;
     double times[2][MOST_ROWS][TIMES];
     int64_t rows[MOST_ROWS];
@@ -195,10 +200,44 @@ static void measure(few_test *t, weft_machine *machine)
         few->rows[i] = (double)rows[i / (2 + FAR)];
         few->bytes[i] = at == 0 ? 0 : at == 1 ? 2 * (double)t->near_bytes : (double)t->far_bytes[at - 2];
     }
+    results->count = count;
     for (int i = 0; i < count; i++) {
-        settle(t, machine, rows[i], times[0][i], few->plain_ns + i * (2 + FAR));
-        settle(t, machine, rows[i], times[1][i], few->packed_ns + i * (2 + FAR));
+        results->rows[i] = (double)rows[i];
+        settle(t, machine, rows[i], times[0][i], few->plain_ns + i * (2 + FAR), &results->plain_ns[i]);
+        settle(t, machine, rows[i], times[1][i], few->packed_ns + i * (2 + FAR), &results->packed_ns[i]);
     }
+}
+
+/* Stores of products so short that they decide: what these take beyond their arithmetic. */
+static double store_gbs(few_test *t, const weft_machine *machine, int64_t bytes, int workers)
+{
+    const weft_few_rows *few = &machine->few[WEFT_F32];
+    int64_t cols = cols_of(t, bytes / 4 / t->m), k = weft_round_up(STORE_K, t->steps.k_step);
+    double ns = INFINITY, arithmetic, stored = (double)(t->m * cols) * 4;
+
+    t->workers = workers;
+    for (int round = 0; round < ROUNDS; round++)
+        ns = fmin(ns, time_of(t, cols, k));
+    t->workers = t->cores;
+    arithmetic = (double)k * (weft_few_rows_ns(few, t->m, t->steps.mr, 0, true) +
+                              (double)cols * weft_few_rows_ns(few, t->m, t->steps.mr, 1, true));
+    return stored / fmax(ns - arithmetic, stored / MOST_GBS);
+}
+
+static void measure_store(few_test *t, weft_machine *machine)
+{
+    t->packs = true;
+    t->m = most_rows(&t->steps);
+    for (int i = 0; i <= FAR; i++) {
+        int64_t bytes = i ? t->far_bytes[i - 1] : t->near_bytes;
+        double before = i ? machine->store.alone[i - 1] : MOST_GBS, all;
+
+        machine->store.bytes[i] = (double)bytes;
+        machine->store.alone[i] = fmin(before, store_gbs(t, machine, bytes, 1));
+        all = t->cores > 1 ? store_gbs(t, machine, bytes, t->cores) : machine->store.alone[i];
+        machine->store.all[i] = fmin(i ? machine->store.all[i - 1] : MOST_GBS, all);
+    }
+    machine->store.count = 1 + FAR;
 }
 
 static void *room(size_t bytes)
@@ -225,13 +264,15 @@ static bool open_rank(few_test *t, int rank)
     t->b[rank] = room(b);
     t->packed[rank] = room(packed);
     t->workspace[rank] = room(work);
-    t->d[rank] = room((size_t)(most_rows(&t->steps) * cols_of(t, far_cols[FAR - 1])) * 4);
+    t->d[rank] = room(weft_max_bytes((size_t)(most_rows(&t->steps) * cols_of(t, far_cols[FAR - 1])) * 4,
+                                     (size_t)(t->far_bytes[FAR - 1] + STORE_SLACK)));
     return t->b[rank] && t->packed[rank] && t->workspace[rank] && t->d[rank];
 }
 
 int calibrate_few_rows(int cores, const weft_binding *bind, weft_dtype dtype, weft_machine *machine)
 {
-    few_test t = {.bind = bind, .steps = weft_gemm_steps_of(bind), .cores = cores, .dtype = dtype};
+    few_test t = {
+        .bind = bind, .steps = weft_gemm_steps_of(bind), .cores = cores, .workers = cores, .dtype = dtype};
     int64_t cache = machine->cache_bytes > 0 ? (int64_t)machine->cache_bytes : USUAL_CACHE, longest = 0;
     int64_t most = MOST_BYTES / 2 / cores;
     bool opened;
@@ -250,6 +291,8 @@ int calibrate_few_rows(int cores, const weft_binding *bind, weft_dtype dtype, we
         opened = open_rank(&t, rank);
     if (opened) {
         measure(&t, machine);
+        if (dtype == WEFT_F32)
+            measure_store(&t, machine);
         machine->edge_ns[dtype] = edge_ns(&t, WEFT_GEMM_STREAM_ROWS);
         machine->edge_place_ns[dtype] = edge_ns(&t, PLACE_ROWS);
     } else
