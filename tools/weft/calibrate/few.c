@@ -84,6 +84,12 @@ static double time_of(few_test *t, int64_t n, int64_t k)
     return calibrate_time(t->cores, &job);
 }
 
+/* The least of them counts: others can only add to a time. */
+static int rounds_now(void)
+{
+    return calibrate_hurries() ? 1 : ROUNDS;
+}
+
 static int64_t most_rows(const weft_gemm_steps *steps)
 {
     return weft_round_up(weft_max(steps->m_tile / 2, WEFT_GEMM_STREAM_ROWS + 1), steps->mr);
@@ -169,7 +175,7 @@ static double edge_ns(few_test *t, int64_t rows)
 
     t->packs = false;
     t->m = rows;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds_now(); round++) {
         whole = fmin(whole, time_of(t, cols, k));
         ragged = fmin(ragged, time_of(t, cols - t->steps.nr / 2 - 1, k));
     }
@@ -179,7 +185,7 @@ static double edge_ns(few_test *t, int64_t rows)
 static void measure(few_test *t, weft_machine *machine)
 {
     weft_few_rows *few = &machine->few[t->dtype], *results = &machine->few_results[t->dtype];
-    int rounds = calibrate_hurries() ? 1 : ROUNDS, count;
+    int rounds = rounds_now(), count;
     double times[2][MOST_ROWS][TIMES];
     int64_t rows[MOST_ROWS];
 
@@ -216,7 +222,7 @@ static double store_gbs(few_test *t, const weft_machine *machine, int64_t bytes,
     double ns = INFINITY, arithmetic, stored = (double)(t->m * cols) * 4;
 
     t->workers = workers;
-    for (int round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < rounds_now(); round++)
         ns = fmin(ns, time_of(t, cols, k));
     t->workers = t->cores;
     arithmetic = (double)k * (weft_few_rows_ns(few, t->m, t->steps.mr, 0, true) +
