@@ -118,12 +118,13 @@ static void one_very_large_plan(weft_group *group, void *argument)
     multiply_rows(group, 5 * MANY_ROWS, 0);
 }
 
-/* Ranks that may have more threads than others go by those of rank 0, also after a problem that all refuse.
- */
+/* Ranks that may have more threads than others go by those of rank 0, also after a problem that all refuse,
+ * for which nothing that they have kept is made again and nobody meets for the next size. */
 static void uneven_cores(weft_group *group, void *argument)
 {
     weft_plan *plan = NULL;
     weft_problem refused;
+    uint64_t syncs;
 
     (void)argument;
     group->cores = weft_rank(group) ? 2 : 4;
@@ -134,7 +135,10 @@ static void uneven_cores(weft_group *group, void *argument)
     refused.k = 1;
     refused.tuning.tile_m = refused.tuning.tile_n = 1;
     CHECK_INT(weft_plan_create(group, &refused, &plan), WEFT_ERR_ARGUMENT);
+    syncs = group->sync;
+    CHECK_INT(multiply(group, NULL, WEFT_OP_GEMM_AR, MOST), WEFT_OK);
     CHECK_INT(multiply(group, NULL, WEFT_OP_GEMM_AR, 21), WEFT_OK);
+    CHECK_INT(group->sync - syncs, 0);
 }
 
 static void in_turn(void *context, int count, void (*body)(void *argument, int index), void *argument)

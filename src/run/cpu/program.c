@@ -277,7 +277,7 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
                    .landed = plan->landed,
                    .bytes = weft_program_bytes(plan)};
     weft_status status;
-    bool alike = true;
+    bool alike;
 
     if (x->basis) {
         out.basis = weft_basis_hash(x->basis);
@@ -288,7 +288,8 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
     if (program->order)
         snprintf(out.kernel, sizeof(out.kernel), "%s", plan->bind->kernel->name);
     status = weft_group_exchange(group, WEFT_SYNC_AGREE, &out, sizeof(out));
-    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
+    alike = status == WEFT_OK;
+    for (int rank = 0, last = alike ? group->size : 0; rank < last; rank++) {
         const outcome *theirs = weft_group_board(group, rank);
 
         plan->touched |= theirs->touched;
@@ -297,10 +298,10 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
         if (strcmp(theirs->kernel, out.kernel) != 0)
             program->order = 0;
         alike = alike && theirs->basis == out.basis;
-        if (theirs->status != WEFT_OK)
+        if (theirs->status != WEFT_OK && status == WEFT_OK)
             status = weft_error_set(&group->error, (weft_status)theirs->status, "%.255s", theirs->text);
     }
-    agree(x, alike && status == WEFT_OK ? out.basis : 0); /* else not all have been looked at */
+    agree(x, alike ? out.basis : 0);
     if (x->agreed)
         x->basis->workers = ((const outcome *)weft_group_board(group, 0))->workers;
     return status;
@@ -387,10 +388,8 @@ weft_status weft_cpu_plan_create(weft_plan *plan)
     status = find_basis(x);
     if (status == WEFT_OK)
         status = resolve(x, &plan->asked, &resolved);
-    if (status == WEFT_OK)
-        return finish(plan, &resolved, NULL);
-    agree(x, 0); /* what was found anew has not been compared */
-    return status;
+    /* What was found anew is compared after a refusal too, so that what is kept can stay. */
+    return status == WEFT_OK ? finish(plan, &resolved, NULL) : compare_outcomes(plan, status);
 }
 
 /* What of a plan the ranks compare when they meet follows from the problem where no extent is 0. */
