@@ -153,15 +153,21 @@ static double received(weft_op op, int world, int rank, int source, int64_t coun
     return sum;
 }
 
-static int64_t check_call(weft_group *group, weft_op op, int64_t count, int round, float *send, float *recv)
+/* `in_place`: of the larger of both, SEND and RECV are the rank's share or all of it. */
+static int64_t check_call(weft_group *group, weft_op op, int64_t count, int round, bool in_place, float *send,
+                          float *recv)
 {
     int world = weft_size(group), rank = weft_rank(group), root = round % world;
     int shares = op == WEFT_OP_ALL_GATHER || op == WEFT_OP_ALL_TO_ALL ? world : 1;
     int64_t wrong = 0;
 
-    for (int64_t i = 0; i < count * world; i++)
+    if (in_place && op == WEFT_OP_REDUCE_SCATTER)
+        recv = send + rank * count;
+    else if (in_place)
+        send = recv + (op == WEFT_OP_ALL_GATHER ? rank * count : 0);
+    memset(recv, 0xee, (size_t)(count * shares) * sizeof(*recv));
+    for (int64_t i = 0; i < count * (op == WEFT_OP_ALL_GATHER ? 1 : world); i++)
         send[i] = (float)element(rank, i, round);
-    memset(recv, 0xee, (size_t)(count * world) * sizeof(*recv));
     if (op == WEFT_OP_BROADCAST && rank == root)
         memcpy(recv, send, (size_t)count * sizeof(*recv));
     CHECK_INT(op == WEFT_OP_ALL_REDUCE ? weft_all_reduce(group, send, recv, count, WEFT_F32, WEFT_SUM)
@@ -186,9 +192,9 @@ static void check_calls(weft_group *group)
     float *send = malloc(sizeof(float) * MOST * 8), *recv = malloc(sizeof(float) * MOST * 8);
     int64_t wrong = 0;
 
-    for (int round = 0; round < 40; round++)
-        wrong += check_call(group, (weft_op)(WEFT_OP_ALL_REDUCE + round % 5), counts[round / 5], round, send,
-                            recv);
+    for (int round = 0; round < 80; round++)
+        wrong += check_call(group, (weft_op)(WEFT_OP_ALL_REDUCE + round % 5), counts[round / 5 % 8], round,
+                            round >= 40, send, recv);
     CHECK_INT(wrong, 0);
     free(send);
     free(recv);
@@ -460,6 +466,9 @@ static void be_alone(int rank, void *argument)
         CHECK_INT(weft_symm_own_size(group), 0);
         check_in_place(group);
         check_products(group);
+        check_calls(group);
+        group->alone = true; /* as if each had a core to itself */
+        check_calls(group);
     }
     CHECK_INT(weft_finalize(group), WEFT_OK);
 }
