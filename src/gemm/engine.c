@@ -487,9 +487,23 @@ static weft_gemm_tile in_rows(const weft_gemm_tile *tile)
     return plain;
 }
 
+/*
+ * For few rows: whether a block of B, packed whole, stays in L2 in the place of a block of A, so that pieces
+ * of it gain nothing. Not for so few that a kernel has a loop of their own, whose sums may have another
+ * order: it must not depend on columns.
+ */
+static bool b_is_near(const weft_gemm_tile *tile)
+{
+    const weft_binding *bind = tile->bind;
+    blocks cut = cut_blocks(bind, tile->m, tile->n, tile->k, false, false);
+
+    return !few_of(bind->kernel->few, tile->m) &&
+           weft_round_up(tile->n, bind->kernel->nr) * cut.stretch <= (int64_t)bind->mc * bind->kc;
+}
+
 static void run_packed(const weft_gemm_tile *tile, char *workspace)
 {
-    if (weft_few_rows_suit(tile)) {
+    if (weft_few_rows_suit(tile) && !b_is_near(tile)) {
         weft_few_rows_run(tile, workspace);
         return;
     }
