@@ -131,6 +131,48 @@ static void test_streams(const weft_core *core, weft_dtype dtype)
 }
 #endif
 
+/* A B that is packed in pieces, since L2 cannot hold it, gives the bits of narrow tiles of it, which are
+ * packed whole. */
+static void test_pieces(const weft_core *core, weft_dtype dtype, int64_t m)
+{
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+    int64_t nr = bind->kernel->nr, n = bind->mc + 2 * nr + 5, k = bind->kc - 3, step = nr + 3;
+    size_t size = weft_dtype_size(dtype);
+    size_t bytes = (weft_gemm_workspace_bytes(bind, m, n, k, false) + 127) / 128 * 128;
+    char *a = malloc((size_t)(m * k) * size), *b = malloc((size_t)(k * n) * size);
+    uint32_t *d[2] = {malloc((size_t)(m * n) * 4), malloc((size_t)(m * n) * 4)};
+    void *workspace = aligned_alloc(128, bytes);
+    uint64_t seed = 5;
+
+    for (int64_t i = 0; i < m * k; i++)
+        weft_element_set(dtype, a, (size_t)i,
+                         (double)(check_random(&seed) % 251) / (dtype == WEFT_I8 ? 2 : 97));
+    for (int64_t i = 0; i < k * n; i++)
+        weft_element_set(dtype, b, (size_t)i,
+                         (double)(check_random(&seed) % 241) / (dtype == WEFT_I8 ? 2 : 89));
+    for (int narrow = 0; narrow < 2; narrow++) {
+        for (int64_t j = 0; j < n; j += narrow ? step : n) {
+            weft_gemm_tile tile = weft_gemm_tile_init(bind, dtype);
+
+            tile.m = m;
+            tile.n = narrow && n - j > step ? step : n - j;
+            tile.k = tile.a_rs = k;
+            tile.a = a;
+            tile.b = b + (size_t)j * size;
+            tile.b_rs = tile.d_ld[0] = n;
+            tile.d_dtype = dtype == WEFT_I8 ? WEFT_I32 : WEFT_F32;
+            tile.d[0] = d[narrow] + j;
+            weft_gemm_run_tile(&tile, workspace);
+        }
+    }
+    CHECK(memcmp(d[0], d[1], (size_t)(m * n) * 4) == 0);
+    free(a);
+    free(b);
+    free(d[0]);
+    free(d[1]);
+    free(workspace);
+}
+
 int main(void)
 {
     for (int i = 0; weft_core_at(i); i++) {
@@ -145,6 +187,8 @@ int main(void)
 #endif
             test_edges(core, types[t]);
             test_long(core, types[t]);
+            for (int64_t m = 9; m <= 16; m += 7)
+                test_pieces(core, types[t], m);
             for (int x = 0; x < 2 * LAYOUTS && types[t] != WEFT_I8; x++) {
                 for (int64_t m = 1; m <= 8; m++)
                     test_nan(core, types[t], x / 2, m, x % 2);
