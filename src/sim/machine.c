@@ -90,6 +90,7 @@ static const key_row keys[] = {
     {"gflops_long", FORM_DTYPE_REAL, AT(gflops_long), 0},
     {"epilogue_ns", FORM_DTYPE_REAL, AT(epilogue_ns), 0},
     {"round_ns", FORM_DTYPE_REAL, AT(round_ns), 0},
+    {"row_ns", FORM_DTYPE_REAL, AT(row_ns), 0},
     {"cache_bytes", FORM_REAL, AT(cache_bytes), 0},
     {"shared_gbs", FORM_DTYPE_REAL, AT(shared_gbs), 0},
     {"parts_gbs", FORM_REAL, AT(parts_gbs), 0},
@@ -360,9 +361,9 @@ static void complete_fp8(weft_machine *m)
     if (m->kind == WEFT_MACHINE_GPU)
         return;
     for (weft_dtype dtype = WEFT_FP8_E4M3; dtype <= WEFT_FP8_E5M2; dtype++) {
-        double *rates[] = {m->gflops,     m->pack_a_gbs, m->pack_b_gbs,   m->acc_gbs,     m->twice_gbs,
-                           m->stream_gbs, m->finish_ns,  m->gflops_long,  m->epilogue_ns, m->round_ns,
-                           m->shared_gbs, m->edge_ns,    m->edge_place_ns};
+        double *rates[] = {m->gflops,     m->pack_a_gbs, m->pack_b_gbs,    m->acc_gbs,     m->twice_gbs,
+                           m->stream_gbs, m->finish_ns,  m->gflops_long,   m->epilogue_ns, m->round_ns,
+                           m->shared_gbs, m->edge_ns,    m->edge_place_ns, m->row_ns};
 
         for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
             if (rates[i][dtype] <= 0)

@@ -114,6 +114,7 @@ typedef struct weft_machine {
                                                 rows do; 0 = as finish_ns */
     double round_ns[WEFT_MACHINE_DTYPES];    /* each sum that a REDUCE rounds to this type, beside adding; 0 =
                                                 as epilogue_ns */
+    double row_ns[WEFT_MACHINE_DTYPES];      /* each row that a REDUCE adds up to this type; 0 = nothing */
     double shared_gbs[WEFT_MACHINE_DTYPES]; /* results a product stores to lines that a peer has read, by what
                                                it takes longer; 0 = nothing */
     double cache_bytes;                     /* a core's own: what a run has within them stays; 0 = nothing */

@@ -591,6 +591,15 @@ static double cpu_packed_edge_ns(const weft_machine *machine, weft_dtype dtype, 
     return b->cols % nr ? (double)b->rows * machine->edge_ns[dtype] : 0;
 }
 
+/* Sums are added up and rounded row by row, as they lie. */
+static double cpu_rows_ns(const weft_machine *machine, const weft_plan_part *part, const weft_region *d)
+{
+    const weft_operand *operand = &part->operands[d->operand];
+    int64_t rows = operand->transposed ? d->cols * weft_operand_width(operand) : d->rows;
+
+    return (double)rows * machine->row_ns[operand->dtype];
+}
+
 /* Nanoseconds of moving (and adding) on a core: rates depend on caches, and on who touches the same lines. */
 static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft_task *task,
                           const model_products *products, traffic from, traffic to)
@@ -623,7 +632,8 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
     /* Stores to further destinations ride along with the loads: about half of a copy, where nobody says. */
     further = machine->reduce_push.count ? weft_curve_rate(&machine->reduce_push, set, m->all)
                                          : 2 * weft_curve_rate(&machine->copy_push, set, m->all);
-    return bytes / rate + (task->destinations - 1) * region_bytes(part, regions) / further;
+    return bytes / rate + cpu_rows_ns(machine, part, regions) +
+           (task->destinations - 1) * region_bytes(part, regions) / further;
 }
 
 static void price_move(model *m, const weft_plan_part *part, const weft_task *task,

@@ -438,6 +438,7 @@ static void cpu_products(void)
     CHECK_ADDED("round_ns bf16 5\n", 2, sum_rounded, 5 - 2);
     CHECK_ADDED("round_ns bf16 5\nepilogue_ns bf16 9\n", 2, sum_rounded, 5 - 2);
     CHECK_ADDED("epilogue_ns bf16 9\n", 2, sum_rounded, 9 - 2);
+    CHECK_ADDED("row_ns bf16 3\nrow_ns f32 5\n", 2, sum_rounded, 1000 * 3e-3); /* in as many rows */
     /* The second place of a sum, else as half of a copy. */
     CHECK_ADDED("reduce_push 1 0.1 0.1\n", 2, sum_for_both, 4 / 0.1 - 0.5 * 4 / 0.25);
     /* What a peer has sent comes from its cache. */

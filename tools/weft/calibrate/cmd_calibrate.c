@@ -85,6 +85,7 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_type(file, "gflops_long", m->gflops_long);
     put_type(file, "epilogue_ns", m->epilogue_ns);
     put_type(file, "round_ns", m->round_ns);
+    put_type(file, "row_ns", m->row_ns);
     put_type(file, "shared_gbs", m->shared_gbs);
     fprintf(file, "cache_bytes %.0f # of a core, as the system says\n", m->cache_bytes);
     fprintf(file, "parts_gbs %.4g # measured, each of all cores\n", m->parts_gbs);

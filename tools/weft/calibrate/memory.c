@@ -12,7 +12,7 @@ static const int64_t sizes[] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20,
 
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), MOST_BATCH = 32, BATCH_BYTES = 64 << 10 };
 
-enum { ROUNDS = 3, PART_ROWS = 256, PART_BYTES = 1024, ROUNDED_BYTES = 256 << 10 };
+enum { ROUNDS = 3, PART_ROWS = 256, PART_BYTES = 1024, ROUNDED_BYTES = 256 << 10, ROW_COLS = 49 };
 
 /* Beyond it a repetition takes so long that one round has to do. */
 static const int64_t LONG_BYTES = 4 << 20;
@@ -26,6 +26,7 @@ typedef enum movement {
     COPY_PARTS,
     REDUCE_SLICE,
     REDUCE_PUSH,
+    REDUCE_ROWS,
     REDUCE_SHARED
 } movement;
 
@@ -47,6 +48,12 @@ static void fill(void *arg, int rank, int iteration)
 
     memset(t->from[rank], iteration & 1, all);
     memset(t->to[rank], 0x55, all);
+}
+
+/* As many as a rank adds up of its share. */
+static int64_t rows_of_sums(const memory_test *t)
+{
+    return t->bytes / 4 / t->cores / ROW_COLS;
 }
 
 static weft_view view(void *base, int64_t at, int64_t elements)
@@ -72,6 +79,17 @@ static void move_parts(void *arg, int rank)
     if (peer < t->cores)
         weft_copy(1, PART_ROWS, PART_BYTES, view(t->to[rank], at, 2 * PART_BYTES),
                   view(t->to[peer], at, 2 * PART_BYTES));
+}
+
+/* Sums of two ranks row by row. */
+static void add_rows(void *arg, int rank)
+{
+    memory_test *t = arg;
+    weft_view sources[2] = {view(t->from[rank], 0, ROW_COLS),
+                            view(t->from[(rank + 1) % t->cores], 0, ROW_COLS)},
+              result = view(t->to[rank], 0, ROW_COLS);
+
+    weft_reduce_rows(t->dtype, WEFT_SUM, rows_of_sums(t), ROW_COLS, sources, 2, t->to_dtype, &result, 1);
 }
 
 static void move(void *arg, int rank)
@@ -106,10 +124,12 @@ static void move(void *arg, int rank)
 
 static double rate(memory_test *t, int workers)
 {
-    bool parts = t->movement == COPY_PARTS;
+    bool parts = t->movement == COPY_PARTS, by_rows = t->movement == REDUCE_ROWS;
     calibrate_job job = {.arg = t,
                          .prepare = parts ? fill_part : fill,
-                         .work = parts ? move_parts : move,
+                         .work = parts     ? move_parts
+                                 : by_rows ? add_rows
+                                           : move,
                          .workers = workers,
                          .seconds = SECONDS,
                          .quantile = 0.5};
@@ -117,7 +137,7 @@ static double rate(memory_test *t, int workers)
 
     if (t->movement == REDUCE_SHARED)
         bytes *= 2;
-    if (t->movement == REDUCE_SLICE || t->movement == REDUCE_PUSH)
+    if (t->movement == REDUCE_SLICE || t->movement == REDUCE_PUSH || by_rows)
         bytes *= 2.0 / t->cores;
 
     return bytes / calibrate_time(t->cores, &job);
@@ -157,8 +177,9 @@ static void settle_push(weft_machine *machine, weft_curve two)
     machine->reduce_push = two;
 }
 
-/* What adding up two of float32 and rounding the sum takes, of each: the least of all rounds. */
-static void measure_rounding(memory_test *t, int round, double least_ns[WEFT_MACHINE_DTYPES])
+/* What adding up two of float32 and rounding the sum takes, of each, in one row and in short ones: the least
+ * of all rounds. */
+static void measure_rounding(memory_test *t, int round, double least_ns[2][WEFT_MACHINE_DTYPES])
 {
     double sums = ROUNDED_BYTES / 4.0, bytes = 2.0 * ROUNDED_BYTES;
 
@@ -166,25 +187,29 @@ static void measure_rounding(memory_test *t, int round, double least_ns[WEFT_MAC
     t->dtype = WEFT_F32;
     t->bytes = ROUNDED_BYTES;
     t->batch = 1;
-    for (int to = WEFT_F32; to <= WEFT_BF16; to++) {
-        double ns;
+    for (int to = WEFT_F32; to <= WEFT_BF16; to++)
+        for (int by_rows = 0; by_rows < 2; by_rows++) {
+            double ns;
 
-        t->to_dtype = (weft_dtype)to;
-        ns = bytes / rate(t, t->cores) / sums;
-        least_ns[to] = round == 0 ? ns : fmin(least_ns[to], ns);
-    }
+            t->movement = by_rows ? REDUCE_ROWS : REDUCE_SLICE;
+            t->to_dtype = (weft_dtype)to;
+            ns = bytes / rate(t, t->cores) / sums;
+            least_ns[by_rows][to] = round == 0 ? ns : fmin(least_ns[by_rows][to], ns);
+        }
 }
 
 /* What of it is due to the rounding. A difference of each round's would be least where the other was slowed.
  */
-static void settle_rounding(weft_machine *machine, const double least_ns[WEFT_MACHINE_DTYPES])
+static void settle_rounding(weft_machine *machine, const double least_ns[2][WEFT_MACHINE_DTYPES])
 {
     for (int to = WEFT_F16; to <= WEFT_BF16; to++)
-        machine->round_ns[to] = fmax(0.001, least_ns[to] - least_ns[WEFT_F32]);
+        machine->round_ns[to] = fmax(0.001, least_ns[0][to] - least_ns[0][WEFT_F32]);
+    for (int to = WEFT_F32; to <= WEFT_BF16; to++)
+        machine->row_ns[to] = fmax(0.001, ROW_COLS * (least_ns[1][to] - least_ns[0][to]));
 }
 
 static void measure_round(memory_test *t, int round, weft_machine *machine, weft_curve *two,
-                          double rounded_ns[WEFT_MACHINE_DTYPES])
+                          double rounded_ns[2][WEFT_MACHINE_DTYPES])
 {
     static const weft_dtype reduced[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I32, WEFT_I64};
 
@@ -238,7 +263,7 @@ int calibrate_memory(int cores, weft_machine *machine)
 {
     memory_test t = {.cores = cores};
     weft_curve two = {0};
-    double rounded_ns[WEFT_MACHINE_DTYPES] = {0};
+    double rounded_ns[2][WEFT_MACHINE_DTYPES] = {0};
     const char *fault = open_memory(&t);
 
     if (fault) {

@@ -22,6 +22,7 @@
  * processes of the machine. */
 enum {
     WIDE = 384,
+    NARROW_SUMS = 49,
     DEEP = 512,
     STREAM_K = 4096,
     STREAM_N = 1024,
@@ -47,7 +48,8 @@ typedef enum product_time {
     TIME_PACK,
     TIME_ROUNDED,     /* int8 only: as TIME_WIDE, sums in int32 rounded back to it; */
     TIME_FEW_ROUNDED, /* as TIME_FEW; */
-    TIME_SUMS,        /* without a product, as a sum of ranks is finished */
+    TIME_SUMS,        /* without a product, as a sum of ranks is finished; */
+    TIME_SUMS_NARROW, /* in short rows */
     TIME_ACC,         /* as TIME_SHORT, from sums that the other core left */
     TIME_TWICE,       /* results that the other core gets too */
     TIME_OWN,         /* between TIME_SHORT and TIME_WIDE; */
@@ -88,7 +90,7 @@ static void multiply(void *arg, int rank)
         tile.acc_in_order = order > 0;
         tile.order = order > 0 ? order : 1;
     }
-    if (t->time == TIME_SUMS) {
+    if (t->time == TIME_SUMS || t->time == TIME_SUMS_NARROW) {
         tile.acc = t->acc[rank];
         tile.acc_ld = t->n;
     }
@@ -158,7 +160,8 @@ static int64_t half_rows(const weft_gemm_steps *steps)
 
 static bool is_timed(weft_dtype dtype, product_time time)
 {
-    return dtype == WEFT_I8 || (time != TIME_ROUNDED && time != TIME_FEW_ROUNDED && time != TIME_SUMS);
+    return dtype == WEFT_I8 || (time != TIME_ROUNDED && time != TIME_FEW_ROUNDED && time != TIME_SUMS &&
+                                time != TIME_SUMS_NARROW);
 }
 
 static double time_of(product_test *t, int cores, product_time time)
@@ -178,18 +181,20 @@ static double time_of(product_test *t, int cores, product_time time)
 
     t->time = time;
     t->m = time == TIME_ROW ? 1 : few ? few_rows(&steps) : half ? half_rows(&steps) : steps.m_tile;
-    t->n = time == TIME_LONG     ? LONG_PANELS * steps.nr
-           : time == TIME_ROW    ? STREAM_N
-           : time == TIME_NARROW ? 2 * steps.nr
-                                 : WIDE;
-    t->k = time == TIME_LONG   ? WEFT_MACHINE_LONG_K
-           : time == TIME_ROW  ? STREAM_K
-           : time == TIME_SUMS ? 0
-           : whole             ? deep(&steps)
-                               : deep(&steps) / (middle ? SHORTER / 2 : SHORTER);
-    t->d_dtype = time == TIME_ROUNDED || time == TIME_FEW_ROUNDED || time == TIME_SUMS
-                     ? t->dtype
-                     : weft_dtype_result(t->dtype);
+    t->n = time == TIME_LONG          ? LONG_PANELS * steps.nr
+           : time == TIME_ROW         ? STREAM_N
+           : time == TIME_NARROW      ? 2 * steps.nr
+           : time == TIME_SUMS_NARROW ? NARROW_SUMS
+                                      : WIDE;
+    t->k = time == TIME_LONG                               ? WEFT_MACHINE_LONG_K
+           : time == TIME_ROW                              ? STREAM_K
+           : time == TIME_SUMS || time == TIME_SUMS_NARROW ? 0
+           : whole                                         ? deep(&steps)
+                                                           : deep(&steps) / (middle ? SHORTER / 2 : SHORTER);
+    t->d_dtype =
+        time == TIME_ROUNDED || time == TIME_FEW_ROUNDED || time == TIME_SUMS || time == TIME_SUMS_NARROW
+            ? t->dtype
+            : weft_dtype_result(t->dtype);
     return calibrate_time(cores, &job);
 }
 
@@ -210,7 +215,11 @@ static void settle_rounded(const double *times, double rows, double few, double 
         machine->finish_ns[WEFT_I32] + fmax(0, times[TIME_ROUNDED] - times[TIME_WIDE]) / (rows * WIDE);
     machine->epilogue_ns[WEFT_I8] =
         fmax(machine->finish_ns[WEFT_I8], (fmax(0, finish_few) + longer) / (few * WIDE));
-    machine->round_ns[WEFT_I8] = times[TIME_SUMS] / (rows * WIDE);
+    machine->round_ns[WEFT_I8] =
+        fmax(0.001, times[TIME_SUMS] - times[TIME_SUMS_NARROW]) / (rows * (WIDE - NARROW_SUMS));
+    machine->row_ns[WEFT_I8] =
+        machine->row_ns[WEFT_F32] +
+        fmax(0, times[TIME_SUMS_NARROW] / rows - NARROW_SUMS * machine->round_ns[WEFT_I8]);
 }
 
 /* The rates of a type from its times. */
