@@ -74,7 +74,8 @@ int main(void)
         for (int c = 0; c < WEFT_COMPUTE_COUNT && weft_core_available(core); c++) {
             const weft_kernel *kernel = core->bind[c].kernel;
 
-            if (kernel && kernel->edge)
+            CHECK(kernel->mr * kernel->nr <= 64 * 64); /* the room here */
+            if (kernel->edge)
                 check_kernel(kernel);
         }
     }
