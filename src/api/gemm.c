@@ -108,9 +108,6 @@ static weft_status place_matrix(const char *call, const char *name, int64_t rows
                               (long long)ld);
     if (!stride || batch <= 1)
         stride = rows * ld;
-    if (stride < 0)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
-                              "%s: stride_%s = %lld: it must not be negative", call, name, (long long)stride);
     if (!weft_span_fits(rows, cols, ld, batch, stride))
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
                               "%s: stride_%s = %lld: a batch spans at most 2^46 elements", call, name,

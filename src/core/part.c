@@ -2,6 +2,8 @@
 
 #include "core/round.h"
 
+#include <stdlib.h>
+
 weft_span weft_part(int64_t extent, int64_t parts, int64_t index)
 {
     if (extent < 0 || index < 0 || index >= parts)
@@ -36,7 +38,7 @@ bool weft_batch_overlaps(int64_t rows, int64_t cols, int64_t ld, int64_t batch, 
     if (rows <= 0 || cols <= 0)
         return false;
     for (int64_t apart = 1; apart < batch; apart++) {
-        int64_t begin = apart * stride, row = begin / ld, in_row = begin % ld;
+        int64_t begin = apart * llabs(stride), row = begin / ld, in_row = begin % ld;
 
         if (begin >= (rows - 1) * ld + cols)
             return false;

@@ -9,6 +9,7 @@
 
 #include <weft/weft.h>
 
+#include <math.h>
 #include <stdbool.h>
 
 /* The part that holds element `position`, which must lie inside the extent. */
@@ -35,7 +36,7 @@ static inline bool weft_extents_fit(int64_t rows, int64_t cols, int64_t batch)
 static inline bool weft_span_fits(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride)
 {
     double between = rows > 1 ? (double)(rows - 1) * (double)ld : 0;
-    double before = batch > 1 ? (double)(batch - 1) * (double)stride : 0;
+    double before = batch > 1 ? (double)(batch - 1) * fabs((double)stride) : 0;
 
     return before + between + (double)cols <= 0x1p46;
 }

@@ -22,9 +22,12 @@ static void check_overlaps(void)
         for (int64_t cols = 0; cols < 5; cols++)
             for (int64_t ld = cols ? cols : 1; ld < 14; ld++)
                 for (int64_t batch = 0; batch < 5; batch++)
-                    for (int64_t stride = 1; stride < 40; stride++)
-                        CHECK(weft_batch_overlaps(rows, cols, ld, batch, stride) ==
-                              overlaps(rows, cols, ld, batch, stride));
+                    for (int64_t stride = 1; stride < 40; stride++) {
+                        bool expected = overlaps(rows, cols, ld, batch, stride);
+
+                        CHECK(weft_batch_overlaps(rows, cols, ld, batch, stride) == expected);
+                        CHECK(weft_batch_overlaps(rows, cols, ld, batch, -stride) == expected);
+                    }
 }
 
 int main(void)

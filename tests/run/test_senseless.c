@@ -393,7 +393,8 @@ static void one_rank(void)
     NO_GROUP(weft_gemm_with(packed_b, (const weft_packed *)(const void *)memory));
     NO_GROUP(weft_gemm_with(lda, -4));
     NO_GROUP(weft_gemm_with(ldd, 3));
-    NO_GROUP(weft_gemm_with(stride_c, -1));
+    NO_GROUP(weft_gemm_with(stride_c, INT64_MIN));
+    NO_GROUP(weft_gemm_with(stride_d, -1));
     NO_GROUP(weft_gemm_with(stride_d, 1));
     NO_GROUP(weft_gemm_with(act, (weft_act)-1));
     NO_GROUP(weft_gemm_with(threads, -1));
