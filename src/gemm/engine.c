@@ -430,7 +430,7 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
     const weft_few *few =
         carried ? NULL : few_of(halves && tile->bind->few ? tile->bind->few : kernel->few, tile->m);
     weft_dtype d_dtype = tile->raw ? weft_dtype_accumulator(kernel->type) : tile->d_dtype;
-    bool d_holds_sums = d_dtype == weft_dtype_accumulator(kernel->type) &&
+    bool d_holds_sums = !carried && d_dtype == weft_dtype_accumulator(kernel->type) &&
                         (tile->raw || ((tile->beta == 0 || !tile->c) && !weft_act_is_gated(tile->act)));
     gemm_job job = {
         .tile = tile,

@@ -3,6 +3,7 @@
  * starting from the one before, equals the product in one piece, exactly, for every core, size, epilogue and
  * number of destinations. What is handed on takes m * n elements and not one more.
  */
+#include "core/round.h"
 #include "gemm/gemm_case.h"
 
 typedef struct carried_case {
@@ -194,6 +195,11 @@ int main(void)
                 c.k *= 4;
                 test_carried(&c, &seed);
                 c.packed = false;
+                test_carried(&c, &seed);
+                /* As many sums as wait for one block of rows, twice. */
+                c.packed = true;
+                c.m = 2 * weft_round_up(c.bind->mc, steps.mr);
+                c.k = 2 * weft_round_up(c.bind->kc, steps.k_step);
                 test_carried(&c, &seed);
             }
             /* The same in groups, where there are any over several k blocks. */
