@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MAX_WORDS = 6 };
+enum { MAX_WORDS = 7 }; /* one more than any key takes */
 
 typedef enum key_form {
     FORM_TEXT,
@@ -138,7 +138,7 @@ static weft_status read_curve(const reader *in, const char *key, char **words, w
     double bytes, alone, all;
 
     if (!parse_real(words[0], &bytes) || !parse_real(words[1], &alone) || !parse_real(words[2], &all) ||
-        bytes <= 0 || alone <= 0 || all <= 0)
+        words[3] || bytes <= 0 || alone <= 0 || all <= 0)
         return complain(in, key,
                         "three positive numbers: bytes, GB/s of one core alone, GB/s of each when all work");
     if (curve->count == WEFT_CURVE_POINTS)
@@ -157,10 +157,11 @@ static weft_status read_few(const reader *in, const char *key, char **words, wef
     int last = few->count - 1;
 
     if (!parse_real(words[0], &rows) || !parse_real(words[1], &bytes) || !parse_real(words[2], &plain) ||
-        !parse_real(words[3], &packed) || rows < 1 || plain <= 0 || packed <= 0)
-        return complain(in, key,
-                        "an element type and four numbers: rows, bytes of B, ns of one that is not packed, "
-                        "ns of one that is");
+        !parse_real(words[3], &packed) || words[4] || rows < 1 || plain <= 0 || packed <= 0)
+        return complain(
+            in, key,
+            "four numbers after its element type: rows, bytes of B, ns of one that is not packed, "
+            "ns of one that is");
     if (few->count == WEFT_FEW_POINTS)
         return complain(in, key, "at most 48 points");
     if (last >= 0 && rows == few->rows[last] ? bytes <= few->bytes[last]
@@ -193,13 +194,13 @@ static weft_status read_value(const reader *in, const key_row *row, char **words
 
     switch (row->form) {
     case FORM_TEXT:
-        if (!words[0])
+        if (!words[0] || words[1])
             return complain(in, row->key, "a word");
         snprintf(field, row->bytes, "%s", words[0]);
         return WEFT_OK;
     case FORM_COUNT:
     case FORM_SIZE:
-        if (!parse_whole(words[0], &whole))
+        if (!parse_whole(words[0], &whole) || words[1])
             return complain(in, row->key, "a whole number, 0 to 65536");
         if (row->form == FORM_COUNT)
             memcpy(field, &(int){(int)whole}, sizeof(int));
@@ -207,17 +208,17 @@ static weft_status read_value(const reader *in, const key_row *row, char **words
             memcpy(field, &whole, sizeof(whole));
         return WEFT_OK;
     case FORM_DTYPE_SIZE:
-        if (!words[0] || weft_dtype_parse(words[0], &dtype) || !parse_whole(words[1], &whole))
+        if (!words[0] || weft_dtype_parse(words[0], &dtype) || !parse_whole(words[1], &whole) || words[2])
             return complain(in, row->key, "an element type and a whole number, 0 to 65536");
         memcpy(field + (size_t)dtype * sizeof(whole), &whole, sizeof(whole));
         return WEFT_OK;
     case FORM_REAL:
-        if (!parse_real(words[0], &value))
+        if (!parse_real(words[0], &value) || words[1])
             return complain(in, row->key, "a number, 0 or from 1e-12 to 1e15");
         memcpy(field, &value, sizeof(value));
         return WEFT_OK;
     case FORM_DTYPE_REAL:
-        if (!words[0] || weft_dtype_parse(words[0], &dtype) || !parse_real(words[1], &value))
+        if (!words[0] || weft_dtype_parse(words[0], &dtype) || !parse_real(words[1], &value) || words[2])
             return complain(in, row->key, "an element type and a number, 0 or from 1e-12 to 1e15");
         memcpy(field + (size_t)dtype * sizeof(double), &value, sizeof(value));
         return WEFT_OK;
@@ -225,11 +226,11 @@ static weft_status read_value(const reader *in, const key_row *row, char **words
         return read_curve(in, row->key, words, (weft_curve *)(void *)field);
     case FORM_DTYPE_CURVE:
         if (!words[0] || weft_dtype_parse(words[0], &dtype))
-            return complain(in, row->key, "an element type before its numbers");
+            return complain(in, row->key, "the name of an element type before its numbers");
         return read_curve(in, row->key, words + 1, (weft_curve *)(void *)field + dtype);
     case FORM_DTYPE_FEW:
         if (!words[0] || weft_dtype_parse(words[0], &dtype))
-            return complain(in, row->key, "an element type before its numbers");
+            return complain(in, row->key, "the name of an element type before its numbers");
         return read_few(in, row->key, words + 1, (weft_few_rows *)(void *)field + dtype);
     }
     return complain(in, row->key, "a value");
@@ -239,7 +240,7 @@ static weft_status read_value(const reader *in, const key_row *row, char **words
 static weft_status read_choice(const reader *in, char **words, bool *known)
 {
     weft_machine *machine = in->machine;
-    const char *value = words[1] ? words[1] : "";
+    const char *value = words[1] && !words[2] ? words[1] : "";
 
     *known = true;
     if (strcmp(words[0], "kind") == 0) {
@@ -379,11 +380,13 @@ static void complete_fp8(weft_machine *m)
 static weft_status read_text(const char *text, const char *where, weft_machine *machine,
                              weft_error_text *error)
 {
-    weft_machine read = {.nodes = 1, .step_m = 1, .step_n = 1, .step_k = 1};
-    reader in = {where, 0, &read, error};
+    reader in = {where, 0, machine, error};
     char *copy = strdup(text), *rest = copy, *line;
     weft_status status = WEFT_OK;
 
+    memset(machine, 0, sizeof(*machine));
+    machine->nodes = 1;
+    machine->step_m = machine->step_n = machine->step_k = 1;
     if (!copy)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory to read %s", where);
     while (!status && (line = strsep(&rest, "\n"))) {
@@ -391,34 +394,41 @@ static weft_status read_text(const char *text, const char *where, weft_machine *
         status = read_line(&in, line);
     }
     free(copy);
-    if (!status)
-        *machine = read;
     return status;
+}
+
+static weft_status parse(const char *text, const char *where, weft_machine *read, weft_error_text *error)
+{
+    weft_status status = read_text(text, where, read, error);
+
+    if (status)
+        return status;
+    complete_fp8(read);
+    if (read->outdated) {
+        size_t used = strlen(read->about);
+
+        snprintf(read->about + used, sizeof(read->about) - used,
+                 ", measured by an older weft: few rows are a guess; weft calibrate measures them");
+    }
+    if (!read->name[0])
+        snprintf(read->name, sizeof(read->name), "unnamed");
+    read->id = weft_hash(WEFT_HASH_START, text, strlen(text));
+    return check_complete(read, where, error);
 }
 
 weft_status weft_machine_parse(const char *text, const char *where, weft_machine *machine,
                                weft_error_text *error)
 {
-    weft_machine read;
-    weft_status status = read_text(text, where, &read, error);
+    weft_machine *read = malloc(sizeof(*read)); /* large for a stack */
+    weft_status status;
 
-    if (status)
-        return status;
-    complete_fp8(&read);
-    if (read.outdated) {
-        size_t used = strlen(read.about);
-
-        snprintf(read.about + used, sizeof(read.about) - used,
-                 ", measured by an older weft: few rows are a guess; weft calibrate measures them");
-    }
-    status = check_complete(&read, where, error);
-    if (status)
-        return status;
-    if (!read.name[0])
-        snprintf(read.name, sizeof(read.name), "unnamed");
-    read.id = weft_hash(WEFT_HASH_START, text, strlen(text));
-    *machine = read;
-    return WEFT_OK;
+    if (!read)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory to read %s", where);
+    status = parse(text, where, read, error);
+    if (!status)
+        *machine = *read;
+    free(read);
+    return status;
 }
 
 /* ---- finding one ---------------------------------------------------------------------------------- */

@@ -99,7 +99,15 @@ static void mistakes_are_named(void)
     snprintf(text, sizeof(text), "%snodes 2\n", gpu);
     refuses(text, "lacks network_gbs");
     snprintf(text, sizeof(text), "%sfew bf16 2 0 1\n", gpu);
-    refuses(text, "here:10: few needs an element type and four numbers");
+    refuses(text, "here:10: few needs four numbers after its element type");
+    snprintf(text, sizeof(text), "%sfew bf16 2 0 1 1 7\n", gpu);
+    refuses(text, "here:10: few needs four numbers after its element type");
+    snprintf(text, sizeof(text), "%sfew bf17 2 0 1 1\n", gpu);
+    refuses(text, "here:10: few needs the name of an element type");
+    snprintf(text, sizeof(text), "%sunits 2 3\n", gpu);
+    refuses(text, "here:10: units needs a whole number");
+    snprintf(text, sizeof(text), "%slink switch ring\n", gpu);
+    refuses(text, "here:10: link needs switch");
     snprintf(text, sizeof(text), "%sfew bf16 2 0 1 1\nfew bf16 1 0 1 1\n", gpu);
     refuses(text, "here:11: few needs its points in ascending order");
     snprintf(text, sizeof(text), "%sfew bf16 2 0 1 1\nfew bf16 4 64 1 1\n", gpu);

@@ -556,8 +556,8 @@ static int help(const options_flag *flags)
          "says\n"
          "what bounds it: compute, link, latency or memory, by its share of the critical path.\n\nmachines");
     for (int i = 0; weft_machine_builtin_name(i); i++) {
+        static weft_machine machine; /* large for a stack */
         weft_error_text ignored;
-        weft_machine machine;
 
         if (weft_machine_find(weft_machine_builtin_name(i), &machine, &ignored) == WEFT_OK)
             printf("  %-10s  %s\n", machine.name, machine.about);
