@@ -202,8 +202,9 @@ static void measure(few_test *t, weft_machine *machine)
     few->count = count * (2 + FAR);
     for (int i = 0; i < few->count; i++) { /* half of a cache holds what a quarter does */
         int at = i % (2 + FAR);
+        int64_t row = rows[i / (2 + FAR)];
 
-        few->rows[i] = (double)rows[i / (2 + FAR)];
+        few->rows[i] = (double)row;
         few->bytes[i] = at == 0 ? 0 : at == 1 ? 2 * (double)t->near_bytes : (double)t->far_bytes[at - 2];
     }
     results->count = count;
