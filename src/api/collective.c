@@ -57,8 +57,12 @@ static bool is_small(const weft_group *group, const weft_problem *p)
 
 static weft_status run_small(weft_group *group, const weft_problem *p, const void *send, void *recv)
 {
-    if (p->count && ((!send && (p->op != WEFT_OP_BROADCAST || group->rank == p->root)) || !recv))
+    bool sends = p->op != WEFT_OP_BROADCAST || group->rank == p->root;
+
+    if (p->count && ((!send && sends) || !recv))
         return reject(group, weft_entry_name(group->entry), p, "a buffer is NULL");
+    if (p->count && (((uintptr_t)recv | (sends ? (uintptr_t)send : 0)) & (weft_dtype_size(p->dtype) - 1)))
+        return reject(group, weft_entry_name(group->entry), p, "a buffer is not aligned for its type");
     return weft_backend_of(group)->small_run(group, p, send, recv);
 }
 

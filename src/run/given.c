@@ -285,9 +285,9 @@ bool weft_given_must_move(const weft_plan *plan, int operand, const weft_given *
     weft_operand_role role = plan->part.operands[operand].role;
     size_t bytes = weft_given_span(plan, operand, g);
 
-    if (plan->part.world == 1 || bytes == 0 || !weft_given_needed(plan, role))
+    if (bytes == 0 || !weft_given_needed(plan, role))
         return false;
-    if (plan->touched & 1u << role && !shared)
+    if (plan->part.world > 1 && plan->touched & 1u << role && !shared)
         return true;
     if (role == WEFT_ROLE_SEND && plan->operand_of_role[WEFT_ROLE_RECV] >= 0) {
         size_t recv_bytes = weft_given_span(plan, plan->operand_of_role[WEFT_ROLE_RECV],

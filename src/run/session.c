@@ -352,7 +352,9 @@ static weft_status explain(weft_session *s)
             return weft_error_set(
                 &s->group->error, WEFT_ERR_MISMATCH,
                 "the ranks asked for different things: rank 0 for %s; rank %d for %s%s", one, rank, other,
-                strcmp(one, other) ? "" : " (with other layout, schedule, tiles or epilogue)");
+                strcmp(one, other)                ? ""
+                : first->op >= WEFT_OP_ALL_REDUCE ? " (with another reduction, root or schedule)"
+                                                  : " (with other layout, schedule, tiles or epilogue)");
         }
     }
     return weft_error_set(&s->group->error, WEFT_ERR_STATE, "call %llu failed on some rank only",

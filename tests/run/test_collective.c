@@ -265,31 +265,36 @@ static void long_sequence(weft_group *group, void *argument)
     free(m.of[OUTSIDE]);
 }
 
-/* Small sums that are received some elements before or behind where their rank has what it sends. */
+/* Sums that are received some elements before or behind where their rank has what it sends. */
+static void overlap(weft_group *group, int64_t count, int shift, bool scatters)
+{
+    int rank = weft_rank(group), world = weft_size(group), before = abs(shift);
+    float *memory = malloc((size_t)(world * count + 2 * before) * sizeof(float));
+    float *send = memory + before, *recv = send + (scatters ? rank * count : 0) + shift;
+    long wrong = 0;
+
+    for (int64_t i = 0; i < world * count; i++)
+        send[i] = (float)(10 * i + rank);
+    if (scatters)
+        CHECK_INT(weft_reduce_scatter(group, send, recv, count, WEFT_F32, WEFT_SUM), WEFT_OK);
+    else
+        CHECK_INT(weft_all_reduce(group, send, recv, count, WEFT_F32, WEFT_SUM), WEFT_OK);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t from = i + (scatters ? rank * count : 0);
+
+        wrong += recv[i] != (float)(10 * from * world + world * (world - 1) / 2);
+    }
+    CHECK_INT(wrong, 0);
+    free(memory);
+}
+
 static void overlapping(weft_group *group, void *argument)
 {
-    enum { COUNT = 20, SHIFTS = 24, RANKS = 4 };
-    int rank = weft_rank(group), world = weft_size(group);
-
     (void)argument;
-    for (int shift = -SHIFTS; shift <= SHIFTS; shift++)
+    for (int shift = -24; shift <= 24; shift++)
         for (int scatters = 0; scatters < 2; scatters++) {
-            float memory[SHIFTS + RANKS * COUNT + SHIFTS],
-                *send = memory + SHIFTS, *own = send + scatters * rank * COUNT, *recv = own + shift;
-            long wrong = 0;
-
-            for (int i = 0; i < RANKS * COUNT; i++)
-                send[i] = (float)(100 * i + rank);
-            if (scatters)
-                CHECK_INT(weft_reduce_scatter(group, send, recv, COUNT, WEFT_F32, WEFT_SUM), WEFT_OK);
-            else
-                CHECK_INT(weft_all_reduce(group, send, recv, COUNT, WEFT_F32, WEFT_SUM), WEFT_OK);
-            for (int i = 0; i < COUNT; i++) {
-                int from = i + scatters * rank * COUNT;
-
-                wrong += recv[i] != (float)(100 * from * world + world * (world - 1) / 2);
-            }
-            CHECK_INT(wrong, 0);
+            overlap(group, 20, shift, scatters);
+            overlap(group, 3000, 11 * shift, scatters);
         }
 }
 
@@ -343,6 +348,7 @@ int main(void)
 
     for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++)
         ranks_run(worlds[i], every_kind, NULL);
+    ranks_run(1, overlapping, NULL);
     ranks_run(2, overlapping, NULL);
     ranks_run(4, overlapping, NULL);
     ranks_run(2, disagreement, NULL);

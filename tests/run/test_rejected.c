@@ -158,6 +158,30 @@ static weft_status large_reduce(rank_state *s)
     return weft_all_reduce(s->group, s->bad ? NULL : from, s->to, LARGE, WEFT_F32, WEFT_SUM);
 }
 
+/* Between elements, where the others have theirs. */
+static weft_status reduce_crooked(rank_state *s, int64_t count)
+{
+    return weft_all_reduce(s->group, (const char *)from + (s->bad ? 2 : 0), s->to, count, WEFT_F32, WEFT_SUM);
+}
+
+static weft_status small_crooked(rank_state *s)
+{
+    return reduce_crooked(s, SMALL);
+}
+
+static weft_status large_crooked(rank_state *s)
+{
+    return reduce_crooked(s, LARGE - 1);
+}
+
+static weft_status counted_crooked(rank_state *s)
+{
+    int64_t counts[RANKS_MOST] = {1, 1};
+
+    return weft_reduce_scatter_v(s->group, from, (char *)s->to + (s->bad ? 1 : 0), counts, WEFT_F16,
+                                 WEFT_SUM);
+}
+
 static weft_status negative_gather(rank_state *s)
 {
     return weft_all_gather(s->group, from, s->to, s->bad ? -1 : SMALL, WEFT_F32);
@@ -198,6 +222,9 @@ static const struct {
     {product_out_of_reach, "spans at most 2^46 elements"},
     {small_reduce, "a buffer is NULL"},
     {large_reduce, "NULL"},
+    {small_crooked, "a buffer is not aligned for its type"},
+    {large_crooked, "not aligned for float32"},
+    {counted_crooked, "a buffer is not aligned for its type"},
     {negative_gather, "count must not be negative"},
     {broadcast_from_nobody, "root must be a rank"},
     {counts_of_no_memory, "too large"},
