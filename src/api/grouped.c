@@ -162,8 +162,11 @@ static weft_status run_on_cpu(const weft_grouped_args *args, weft_error_text *er
 
         if (one.m > 0)
             status = weft_gemm(&one);
-        if (status != WEFT_OK && error != weft_error_thread())
-            *error = *weft_error_thread();
+        if (status != WEFT_OK) {
+            weft_error_text why = *weft_error_thread();
+
+            weft_error_set(error, status, "weft_grouped_gemm: expert %d: %s", e, why.text);
+        }
     }
     return status;
 }

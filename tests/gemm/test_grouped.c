@@ -224,6 +224,8 @@ static void test_refused(void)
 {
     float a[8] = {0}, b[32] = {0}, d[8] = {0};
     int64_t offset[3] = {0, 1, 2}, start[2] = {0, 1};
+    char *memory[EXPERTS_MOST] = {0};
+    const weft_packed *packed[EXPERTS_MOST];
     weft_grouped_args g;
     weft_group *group;
 
@@ -261,6 +263,15 @@ static void test_refused(void)
     CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_OK);
     g.k = 4;
     g.ldb = g.stride_b = 0;
+    g.n = 3;
+    pack_all(&g, memory, packed);
+    g.n = 4;
+    g.packed_b = packed;
+    CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_ERR_ARGUMENT);
+    CHECK(strstr(weft_error(NULL), "weft_grouped_gemm: expert 0: weft_gemm: packed_b is a B of 4 x 3"));
+    g.packed_b = NULL;
+    free(memory[0]);
+    free(memory[1]);
     g.dtype = WEFT_I64;
     CHECK_INT(weft_group_threads(1, &group), WEFT_OK);
     CHECK_INT(weft_grouped_gemm(group, &g), WEFT_ERR_ARGUMENT);
