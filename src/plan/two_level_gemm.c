@@ -131,7 +131,7 @@ static bool make_grids(across *x)
 static void free_grids(across *x)
 {
     for (int owner = 0; owner < x->gen.world && x->grids && x->grids[owner].cut; owner++)
-        if (owner == 0 || x->grids[owner].cut != x->grids[owner - 1].cut)
+        if (owner + 1 == x->gen.world || x->grids[owner].cut != x->grids[owner + 1].cut)
             free(x->grids[owner].cut);
     free(x->grids);
 }
