@@ -163,7 +163,7 @@ over() {
 }
 
 silence=2
-[ -z "${WEFT_SOAK:-}" ] || silence=4
+[ "${WEFT_SOAK:-}" != 1 ] || silence=4
 
 # usage: mishap PROGRAM "2 1" WHAT MS: does it in the middle of its operations; all others must print an error that names
 # a rank, within so many ms in the long form
@@ -193,7 +193,7 @@ mishap() {
     [ "$what" != link ] || ip link set "wt$$v2" up
     lines=$(grep -c 'rank .*: .*rank [0-9]' "$work/out")
     [ "$lines" -ge 1 ] || fail "$what: no error that names a rank: $(cat "$work/out" "$work/err")"
-    [ -z "${WEFT_SOAK:-}" ] || while read -r when _ rest; do
+    [ "${WEFT_SOAK:-}" != 1 ] || while read -r when _ rest; do
         [ $((when - began)) -le "$most" ] || fail "$what: $((when - began)) ms until rank $rest"
     done < <(grep ' rank ' "$work/out")
     nothing_left "$what"
@@ -216,7 +216,7 @@ cut_early() {
     wait $pid && fail "a link cut early: the job ends with 0"
     ip link set "wt$$v2" up
     grep -q 'rank [01] was lost while the ranks met: nothing has come' "$work/out" || fail "a link cut early: $(cat "$work/out" "$work/err")"
-    [ -z "${WEFT_SOAK:-}" ] || while read -r when _; do
+    [ "${WEFT_SOAK:-}" != 1 ] || while read -r when _; do
         [ $((when - began)) -le 5000 ] || fail "a link cut early: told after $((when - began)) ms"
     done < <(grep ' rank ' "$work/out")
     nothing_left "a link cut early"
@@ -229,7 +229,7 @@ mishap "$run" "2 1" member 1000
 mishap "$run" "1 1" link 5000
 mishap "$moe" "1 2" link 5000
 cut_early
-if [ -n "${WEFT_SOAK:-}" ]; then
+if [ "${WEFT_SOAK:-}" = 1 ]; then
     for ranks in "1 1" "2 1" "2 2" "1 3 1" "2 2 2" "3 4" "2 3 3"; do
         over "$ranks" "$run" well "$mark" || fail "$ranks: collectives and products"
         over "$ranks" "$moe" well "$mark" || fail "$ranks: experts"

@@ -226,14 +226,16 @@ static void tuned_sizes(weft_group *group, void *argument)
 int main(void)
 {
     setenv("WEFT_TUNE", "off", 1);
-    ranks_run(2, one_very_large_plan, NULL);
+    if (!check_brief())
+        ranks_run(2, one_very_large_plan, NULL);
     for (int world = 2; world <= 3; world++) {
         ranks_run(world, new_sizes, NULL);
         ranks_run(world, late_rank, NULL);
         ranks_run(world, new_counts, NULL);
         ranks_run(world, rising_sizes, NULL);
         ranks_run(world, different_sizes, NULL);
-        ranks_run(world, large_plans, NULL);
+        if (!check_brief())
+            ranks_run(world, large_plans, NULL);
         ranks_run(world, uneven_cores, NULL);
         ranks_run(world, own_threads, NULL);
     }

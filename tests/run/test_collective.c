@@ -294,7 +294,8 @@ static void overlapping(weft_group *group, void *argument)
     for (int shift = -24; shift <= 24; shift++)
         for (int scatters = 0; scatters < 2; scatters++) {
             overlap(group, 20, shift, scatters);
-            overlap(group, 3000, 11 * shift, scatters);
+            if (shift % 6 == 0 || abs(shift) == 1)
+                overlap(group, 3000, 11 * shift, scatters);
         }
 }
 
