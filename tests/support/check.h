@@ -9,6 +9,7 @@
 #include <string.h>
 #include <stdlib.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 static _Atomic int check_failures;
