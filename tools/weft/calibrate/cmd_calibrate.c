@@ -95,7 +95,7 @@ static void put_machine(FILE *file, const weft_machine *m, const calibrate_sprea
     put_steps(file, "type_step_n", m->type_step_n);
     put_steps(file, "type_step_k", m->type_step_k);
     fprintf(file, "memory_gbs %.4g # measured: all cores copy, read and written\n", m->memory_gbs);
-    fprintf(file, "flag_us %.4g # measured: half of a round trip others two cores\n", m->flag_us);
+    fprintf(file, "flag_us %.4g # measured: half of a round trip between two cores\n", m->flag_us);
     fprintf(file, "copy_us %.4g # measured: many small tasks against few\n", m->copy_us);
     fprintf(file, "reduce_us %.4g # measured: many small tasks against few\n", m->reduce_us);
     fprintf(file, "gemm_us %.4g # measured: the smallest product, with the cost of a task\n", m->gemm_us);
