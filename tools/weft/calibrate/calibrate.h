@@ -33,6 +33,9 @@ void calibrate_pace(double times);
 /* Whether that is less than asked for: rounds are fewer then. */
 bool calibrate_hurries(void);
 
+/* Whole pages, which have been touched; NULL without memory. */
+void *calibrate_room(size_t bytes);
+
 /* How often cores were slower than they can be, since the last call. */
 typedef struct calibrate_company {
     int jobs, disturbed; /* of which so many found too few repetitions in which cores were their own */

@@ -12,7 +12,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     NEAR_COLS = 256,
@@ -247,15 +246,6 @@ static void measure_store(few_test *t, weft_machine *machine)
     machine->store.count = 1 + FAR;
 }
 
-static void *room(size_t bytes)
-{
-    void *memory = aligned_alloc(4096, weft_round_up_bytes(bytes, 4096));
-
-    if (memory)
-        memset(memory, 0, bytes);
-    return memory;
-}
-
 /* What the largest B needs, and the longest k. */
 static bool open_rank(few_test *t, int rank)
 {
@@ -268,11 +258,12 @@ static bool open_rank(few_test *t, int rank)
         packed = weft_max_bytes(packed, weft_packed_bytes(t->bind, k, cols));
         work = weft_max_bytes(work, weft_gemm_workspace_bytes(t->bind, most_rows(&t->steps), cols, k, false));
     }
-    t->b[rank] = room(b);
-    t->packed[rank] = room(packed);
-    t->workspace[rank] = room(work);
-    t->d[rank] = room(weft_max_bytes((size_t)(most_rows(&t->steps) * cols_of(t, far_cols[FAR - 1])) * 4,
-                                     (size_t)(t->far_bytes[FAR - 1] + STORE_SLACK)));
+    t->b[rank] = calibrate_room(b);
+    t->packed[rank] = calibrate_room(packed);
+    t->workspace[rank] = calibrate_room(work);
+    t->d[rank] =
+        calibrate_room(weft_max_bytes((size_t)(most_rows(&t->steps) * cols_of(t, far_cols[FAR - 1])) * 4,
+                                      (size_t)(t->far_bytes[FAR - 1] + STORE_SLACK)));
     return t->b[rank] && t->packed[rank] && t->workspace[rank] && t->d[rank];
 }
 
@@ -292,7 +283,7 @@ int calibrate_few_rows(int cores, const weft_binding *bind, weft_dtype dtype, we
     for (int i = 0; i < FAR; i++)
         longest = weft_max(longest, k_of(&t, t.far_bytes[i], cols_of(&t, far_cols[i])));
     longest = weft_max(longest, k_of(&t, t.near_bytes, cols_of(&t, NEAR_COLS)));
-    t.a = room((size_t)(most_rows(&t.steps) * longest) * 4);
+    t.a = calibrate_room((size_t)(most_rows(&t.steps) * longest) * 4);
     opened = t.a != NULL;
     for (int rank = 0; rank < cores && opened; rank++)
         opened = open_rank(&t, rank);

@@ -321,15 +321,6 @@ static void share_fastest(weft_machine *machine)
             machine->shared_gbs[type] = machine->shared_gbs[fastest];
 }
 
-static void *room(size_t bytes)
-{
-    void *memory = aligned_alloc(4096, weft_round_up_bytes(bytes, 4096));
-
-    if (memory)
-        memset(memory, 0, bytes);
-    return memory;
-}
-
 int calibrate_products(int cores, weft_machine *machine, calibrate_spread *spread)
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
@@ -343,8 +334,8 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
         fprintf(stderr, "weft calibrate: %s\n", error.text);
         return 1;
     }
-    t.a = room((size_t)most_m * (size_t)most_k * 4);
-    t.b = room((size_t)STREAM_N * STREAM_K * 4);
+    t.a = calibrate_room((size_t)most_m * (size_t)most_k * 4);
+    t.b = calibrate_room((size_t)STREAM_N * STREAM_K * 4);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && !status; i++) {
         t.dtype = types[i];
         t.bind = weft_core_binding(core, types[i], false);
@@ -352,10 +343,10 @@ int calibrate_products(int cores, weft_machine *machine, calibrate_spread *sprea
                work = weft_gemm_workspace_bytes(t.bind, most_m, STREAM_N, most_k, true);
 
         for (int rank = 0; rank < cores; rank++) {
-            t.packed[rank] = room(packed);
-            t.d[rank] = room((size_t)most_m * STREAM_N * 4);
-            t.workspace[rank] = room(work);
-            t.acc[rank] = room((size_t)most_m * STREAM_N * 4);
+            t.packed[rank] = calibrate_room(packed);
+            t.d[rank] = calibrate_room((size_t)most_m * STREAM_N * 4);
+            t.workspace[rank] = calibrate_room(work);
+            t.acc[rank] = calibrate_room((size_t)most_m * STREAM_N * 4);
             status = status || !t.packed[rank] || !t.d[rank] || !t.workspace[rank] || !t.acc[rank];
         }
         if (!status && t.a && t.b)

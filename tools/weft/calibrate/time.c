@@ -4,12 +4,14 @@
 #include "core/clock.h"
 #include "core/cores.h"
 #include "core/cpu.h"
+#include "core/round.h"
 #include "core/signal.h"
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     LEAST = 7,
@@ -173,6 +175,15 @@ calibrate_company calibrate_company_kept(void)
 bool calibrate_company_last(void)
 {
     return disturbed;
+}
+
+void *calibrate_room(size_t bytes)
+{
+    void *memory = aligned_alloc(4096, weft_round_up_bytes(bytes, 4096));
+
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
 }
 
 double calibrate_time(int cores, const calibrate_job *job)

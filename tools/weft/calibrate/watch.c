@@ -7,12 +7,10 @@
 #include "calibrate/calibrate.h"
 
 #include "core/clock.h"
-#include "core/round.h"
 #include "gemm/gemm.h"
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { EXTENT = 64, TIMES = 8, TIMES_AT_FIRST = 100, ROOM_BYTES = EXTENT * EXTENT * 4 };
 
@@ -26,15 +24,6 @@ struct calibrate_watch {
     void *a, *b, *d, *workspace;
 };
 
-static void *room(size_t bytes)
-{
-    void *memory = aligned_alloc(4096, weft_round_up_bytes(bytes, 4096));
-
-    if (memory)
-        memset(memory, 0, bytes);
-    return memory;
-}
-
 calibrate_watch *calibrate_watch_new(void)
 {
     calibrate_watch *w = calloc(1, sizeof(*w));
@@ -44,10 +33,10 @@ calibrate_watch *calibrate_watch_new(void)
     if (!w || weft_core_current(&core, &ignored) != WEFT_OK)
         goto err_free;
     w->bind = weft_core_binding(core, WEFT_BF16, false);
-    w->a = room(ROOM_BYTES);
-    w->b = room(ROOM_BYTES);
-    w->d = room(ROOM_BYTES);
-    w->workspace = room(weft_gemm_workspace_bytes(w->bind, EXTENT, EXTENT, EXTENT, false));
+    w->a = calibrate_room(ROOM_BYTES);
+    w->b = calibrate_room(ROOM_BYTES);
+    w->d = calibrate_room(ROOM_BYTES);
+    w->workspace = calibrate_room(weft_gemm_workspace_bytes(w->bind, EXTENT, EXTENT, EXTENT, false));
     if (w->a && w->b && w->d && w->workspace)
         return w;
 err_free:
