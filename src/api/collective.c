@@ -61,7 +61,7 @@ static weft_status run_small(weft_group *group, const weft_problem *p, const voi
 
     if (p->count && ((!send && sends) || !recv))
         return reject(group, weft_entry_name(group->entry), p, "a buffer is NULL");
-    if (p->count && (((uintptr_t)recv | (sends ? (uintptr_t)send : 0)) & (weft_dtype_size(p->dtype) - 1)))
+    if (p->count && (!weft_dtype_fits_at(p->dtype, recv) || (sends && !weft_dtype_fits_at(p->dtype, send))))
         return reject(group, weft_entry_name(group->entry), p, "a buffer is not aligned for its type");
     return weft_backend_of(group)->small_run(group, p, send, recv);
 }

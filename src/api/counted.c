@@ -34,8 +34,8 @@ static const char *fault_of(const weft_group *group, const weft_counted_job *job
         sent = job->send_count[group->rank];
     if ((sent && !job->send) || (received && !job->recv))
         return "a buffer is NULL";
-    if (job->reduces && ((sent ? (uintptr_t)job->send : 0) | (received ? (uintptr_t)job->recv : 0)) &
-                            (weft_dtype_size(job->dtype) - 1))
+    if (job->reduces && ((sent && !weft_dtype_fits_at(job->dtype, job->send)) ||
+                         (received && !weft_dtype_fits_at(job->dtype, job->recv))))
         return "a buffer is not aligned for its type";
     return NULL;
 }

@@ -11,6 +11,12 @@ int weft_dtype_parse(const char *name, weft_dtype *dtype);
 /* The type partial sums of products of this type are kept in: int32 for int8, else float32. */
 weft_dtype weft_dtype_accumulator(weft_dtype dtype);
 
+/* Whether an element may lie there. Sizes are powers of two. */
+static inline int weft_dtype_fits_at(weft_dtype dtype, const void *pointer)
+{
+    return !((uintptr_t)pointer & (weft_dtype_size(dtype) - 1));
+}
+
 static inline int weft_dtype_is_fp8(weft_dtype dtype)
 {
     return dtype == WEFT_FP8_E4M3 || dtype == WEFT_FP8_E5M2;

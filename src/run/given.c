@@ -225,7 +225,7 @@ weft_status weft_given_check(const weft_plan *plan, int operand, const weft_give
         return weft_error_set(
             error, WEFT_ERR_ARGUMENT, "operand %s of %s is NULL; rank %d has %lld x %lld of it", o->name,
             weft_op_name(plan->part.problem.op), plan->part.rank, (long long)g->rows, (long long)g->cols);
-    if ((uintptr_t)g->data % (uintptr_t)g->element_bytes)
+    if (!weft_dtype_fits_at(o->dtype, g->data))
         return weft_error_set(
             error, WEFT_ERR_ARGUMENT, "operand %s of %s is at %p, which is not aligned for %s", o->name,
             weft_op_name(plan->part.problem.op), (void *)g->data, weft_dtype_name(o->dtype));

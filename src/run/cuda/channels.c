@@ -264,7 +264,6 @@ static weft_status check_job(weft_group *group, const weft_counted_job *job, con
                              int64_t send_bytes, int64_t recv_bytes)
 {
     const weft_cuda_channel_peer *own = &c->peer[c->rank];
-    size_t element = weft_dtype_size(job->dtype);
     weft_status status = check_buffer(group, job->entry, "send", job->send, send_bytes);
 
     if (status == WEFT_OK)
@@ -276,10 +275,6 @@ static weft_status check_job(weft_group *group, const weft_counted_job *job, con
                               "%s: rank %d sends %lld bytes to rank %d, which expects %lld",
                               weft_entry_name(job->entry), c->rank, (long long)own->send_bytes, c->rank,
                               (long long)own->recv_bytes);
-    if (job->reduces && ((uintptr_t)job->send % element || (recv_bytes && (uintptr_t)job->recv % element)))
-        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
-                              "%s: send at %p or recv at %p is not aligned for %s",
-                              weft_entry_name(job->entry), job->send, job->recv, weft_dtype_name(job->dtype));
     return WEFT_OK;
 }
 
