@@ -72,6 +72,14 @@ def view_of(x: Any, what: str = "array") -> View:
     raise TypeError(f"{what}: expected a numpy array, a torch tensor or a weft.Tensor, not {type(x).__name__}")
 
 
+def check_on_cpu(*arrays: Any) -> None:
+    """For what works on the CPU, where an address of a GPU's memory would end the program."""
+    torch = sys.modules.get("torch")
+    for x in arrays if torch is not None else ():
+        if isinstance(x, torch.Tensor) and x.is_cuda:
+            raise ArgumentError(f"a tensor is on {x.device}, and the call on the CPU; group.use_gpu() puts a group's on GPUs")
+
+
 def _check_writable(x: Any, what: str) -> None:
     """What results go into is not what others must not see changed: bytes, a file mapped to be read."""
     numpy = sys.modules.get("numpy")
@@ -137,8 +145,9 @@ class Matrix(NamedTuple):
     dtype: DType
 
 
-def matrix_of(x: Any, what: str, written: bool = False) -> Matrix:
-    """A matrix or a batch of matrices, row-major or transposed, as the library takes it."""
+def matrix_of(x: Any, what: str, written: bool = False, is_part: bool = False) -> Matrix:
+    """A matrix or a batch of matrices, row-major or transposed, as the library takes it. One column may be both; as a rank's
+    part it is what its strides would say of two, which peers may have."""
     view = view_of(x, what)
     if written:
         _check_writable(x, what)
@@ -148,7 +157,8 @@ def matrix_of(x: Any, what: str, written: bool = False) -> Matrix:
     row_step, col_step = view.strides[-2:]
     if (not rows or not cols) and 1 not in (row_step, col_step):  # as numpy makes them: they say nothing
         row_step, col_step = cols, 1
-    if col_step == 1 or cols == 1:
+    transposed_column = is_part and row_step == cols == 1 < rows <= col_step
+    if (col_step == 1 or cols == 1) and not transposed_column:
         trans, ld = 0, max(row_step, cols) if rows > 1 else cols
     elif row_step == 1 or rows == 1:
         trans, ld = 1, max(col_step, rows) if cols > 1 else rows
@@ -164,4 +174,4 @@ def matrix_of(x: Any, what: str, written: bool = False) -> Matrix:
     return Matrix(view.pointer, rows, cols, ld, trans, batch, stride, view.dtype)
 
 
-__all__ = ["View", "Matrix", "view_of", "flat", "matrix_of", "new_like", "dense_strides", "BY_NAME"]
+__all__ = ["View", "Matrix", "view_of", "flat", "check_on_cpu", "matrix_of", "new_like", "dense_strides", "BY_NAME"]

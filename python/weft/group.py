@@ -10,6 +10,7 @@ import ctypes as C
 import gc
 import itertools
 import os
+import sys
 import threading
 import time
 import weakref
@@ -115,6 +116,23 @@ class Group:
             status = function(*arguments)
             if status:
                 raise error_of(status, native.value)
+
+    def _follow(self, *arrays: Any, ordered: bool = True) -> None:
+        """Before a call that takes arrays. On GPUs torch's current stream has passed what it has, for which the group's own stream
+        does not wait; or the call goes there, where those of torch's operators in this group went (not a plan's: ``ordered``)."""
+        if not self.on_gpu:
+            _arrays.check_on_cpu(*arrays)
+            return
+        torch = sys.modules.get("torch")
+        if torch is None or not torch.cuda.is_initialized():
+            return
+        here = next((x for x in arrays if isinstance(x, torch.Tensor) and x.is_cuda), None)
+        if ordered and here is not None and "_torch_state" in self.__dict__:
+            from .torch._cuda import ready
+
+            ready(self, here)
+        else:
+            torch.cuda.current_stream(here.device if here is not None else None).synchronize()
 
     @property
     def handle(self) -> int:
@@ -266,6 +284,7 @@ class Group:
         """Collective: the sum (``op``: ``min``, ``max``, ``product``, ``average``) over ranks, in place unless ``recv`` is given."""
         recv = send if recv is None else recv
         a, b = _pair(send, recv, 1, 1)
+        self._follow(send, recv)
         self._call(quick.weft_all_reduce, a.pointer, b.pointer, a.elements, a.dtype.code, reduction_of(op))
         return recv
 
@@ -276,6 +295,7 @@ class Group:
             shape = (self.size * view.shape[0], *view.shape[1:]) if view.shape else (self.size,)
             recv = _arrays.new_like(send, shape, view.dtype)
         a, b = _pair(send, recv, self.size, 1)
+        self._follow(send, recv)
         self._call(quick.weft_all_gather, a.pointer, b.pointer, a.elements, a.dtype.code)
         return recv
 
@@ -283,6 +303,7 @@ class Group:
         """Collective: the sum over ranks; rank r keeps the r-th share of the first dimension."""
         recv = self._share(send) if recv is None else recv
         a, b = _pair(send, recv, 1, self.size)
+        self._follow(send, recv)
         self._call(quick.weft_reduce_scatter, a.pointer, b.pointer, b.elements, a.dtype.code, reduction_of(op))
         return recv
 
@@ -294,12 +315,14 @@ class Group:
         a, b = _pair(send, recv, 1, 1)
         if a.elements % self.size:
             raise ArgumentError(f"{a.elements} elements do not divide over {self.size} ranks")
+        self._follow(send, recv)
         self._call(quick.weft_all_to_all, a.pointer, b.pointer, a.elements // self.size, a.dtype.code)
         return recv
 
     def broadcast(self, buffer: Any, root: int = 0) -> Any:
         """Collective: the root's buffer to every rank's."""
         view = _arrays.flat(buffer, "buffer", written=self.rank != root)
+        self._follow(buffer)
         self._call(lib.weft_broadcast, view.pointer, view.elements, view.dtype.code, root)
         return buffer
 

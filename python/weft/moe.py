@@ -122,6 +122,7 @@ class MoE:
         """The library's view of a round. On GPUs its arrays are there, and complete."""
         given, tokens = self._input(x, expert, weight)
         view = _View(size=C.sizeof(_View))
+        self.group._follow(x, expert, weight)
         self.group._call_on(lib.weft_moe_dispatch, self._moe, lane, C.byref(given), C.byref(view))
         if self.group.on_gpu:
             self.group.wait()
@@ -193,6 +194,7 @@ class MoE:
             places = _arrays.flat(start, "start").pointer if on_gpu else array(C.c_int64, start, "start")
         if not view.elements and self.group.on_gpu:  # how many rows there are only the GPU knows
             view = _arrays.flat(_arrays.new_like(results, (1, self.hidden), self.dtype), "results")
+        self.group._follow(results, out)
         self.group._call_on(lib.weft_moe_combine, self._moe, lane, view.pointer, places, y)
         del given  # in symmetric memory the tokens were read in place until here
         self._sent.pop(lane, None)
@@ -216,6 +218,7 @@ class MoE:
         """Collective: a whole round. Experts start on rows that have arrived while others are on their way."""
         given, tokens = self._input(x, expert, weight)
         out = _arrays.new_like(x, (tokens, self.hidden), self.dtype, expert) if out is None else out
+        self.group._follow(x, expert, weight, out)
         self.group._call_on(
             lib.weft_moe_forward, self._moe, lane, C.byref(given), C.byref(experts._expert), self._output(out, tokens)
         )
@@ -287,6 +290,7 @@ class FeedForward:
                 kept.append((C.c_void_p * max(count, 1))(*factors))
                 setattr(stored, f"{name}_scale", C.addressof(kept[-1]))
         out = C.c_void_p()
+        moe.group._follow(*gate, *up, *down, ordered=False)
         moe.group._call_on(lib.weft_moe_ffn_create_stored, moe._moe, C.byref(stored), C.byref(out))
         del kept
         self.moe = moe

@@ -89,6 +89,7 @@ class Packed:
 
     def __init__(self, b: Any, dtype: Any = None, threads: int = 0) -> None:
         """``b`` is k x n; ``dtype`` is what is multiplied (that of b unless given)."""
+        _arrays.check_on_cpu(b)
         m = _arrays.matrix_of(b, "b")
         if m.batch != 1:
             raise ArgumentError(f"b must be one matrix, not a batch of {m.batch}")
@@ -132,6 +133,7 @@ def _columns(act: Optional[str], n: int) -> int:
 
 def gate_up(gate: Any, up: Any) -> Any:
     """B for a gated activation: columns of gate and up in turn, each k x n (rows in turn where both are transposed)."""
+    _arrays.check_on_cpu(gate, up)
     one, other = _arrays.matrix_of(gate, "gate"), _arrays.matrix_of(up, "up")
     if (one.rows, one.cols, one.batch, one.trans, one.dtype) != (other.rows, other.cols, 1, other.trans, other.dtype):
         raise ArgumentError("gate and up must be two matrices of one shape, type and order")
@@ -166,6 +168,7 @@ def gemm(
     of D, C and bias (that of a; int32 for int8 products, bfloat16 for fp8). ``threads`` 0 means all CPUs this thread may use.
     Gated activations ("silu_gated" and so on) take b as :func:`gate_up` makes it, and D has half its columns.
     """
+    _arrays.check_on_cpu(a, b, out, bias, c)
     left = _arrays.matrix_of(a, "a")
     packed = b if isinstance(b, Packed) else None
     right = None if packed else _arrays.matrix_of(b, "b")
@@ -208,6 +211,9 @@ def gemm(
     return out
 
 
+_NOTHING = C.c_char()
+
+
 def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
     if x is None:
         return None
@@ -216,7 +222,7 @@ def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
         raise ArgumentError(
             f"{what} must be {length} elements of {dtype.name}; it is {view.elements} of {view.dtype.name}"
         )
-    return view.pointer
+    return view.pointer or C.addressof(_NOTHING)  # torch has none for no elements, and 0 says that there is no vector
 
 
 def _scales(operands: Any, **given: Tuple[Any, Optional[int]]) -> None:
@@ -341,9 +347,9 @@ def product(
     granule_k: int = 1,
 ) -> Any:
     """One of the four products, see the methods of :class:`weft.Group`."""
-    left = _arrays.matrix_of(a, "a")
+    left = _arrays.matrix_of(a, "a", is_part=True)
     packed = b if isinstance(b, Packed) else None
-    right = None if packed else _arrays.matrix_of(b, "b")
+    right = None if packed else _arrays.matrix_of(b, "b", is_part=True)
     k_b, n_b = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
     if layout == "default":  # two schedules mean the other layout
         layout = {"allgather_rotating_b": "gather_b", "reducescatter_tiling_b": "scatter_cols"}.get(schedule, layout)
@@ -403,6 +409,7 @@ def product(
         a_scale=(a_scale, (rows if gathers else left.rows) * blocks),
         b_scale=(b_scale, blocks * -(-(wide if gathers else n_b) // 128)),
     )
+    group._follow(a, b, out, bias, c)
     group._call(_RUN[op], C.byref(problem), C.byref(operands))
     return out
 
@@ -491,8 +498,9 @@ class Plan:
                 self._check(name, x.dtype, 1, (x.n, x.k) if self._made.transb else (x.k, x.n), packed=True)
                 operands.b = x.pointer
             elif x is not None:
-                m = _arrays.matrix_of(x, name, written=name == "d")
-                if m.trans and not {"a": self._made.transa, "b": self._made.transb}.get(name):
+                stored_transposed = bool({"a": self._made.transa, "b": self._made.transb}.get(name))
+                m = _arrays.matrix_of(x, name, written=name == "d", is_part=stored_transposed)
+                if m.trans and not stored_transposed:
                     raise ArgumentError(f"{name} is transposed; the plan has it row by row (contiguous() copies it)")
                 self._check(name, m.dtype, m.batch, (m.cols, m.rows) if m.trans else (m.rows, m.cols))
                 setattr(operands, name, m.pointer)
@@ -513,6 +521,7 @@ class Plan:
             b_scale=(b_scale, None),
         )
         if stream is None:
+            self.group._follow(a, b, d, c, bias, send, recv, ordered=False)
             self.group._call_on(lib.weft_run, self._plan, C.byref(operands))
         else:
             self.group._call_on(lib.weft_run_on, self._plan, C.byref(operands), stream)

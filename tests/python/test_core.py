@@ -225,6 +225,17 @@ class Products(unittest.TestCase):
 
         weft.run_threads(3, body)
 
+    def test_a_rank_with_one_column_is_transposed_as_the_others_are(self) -> None:
+        def body(group: weft.Group) -> None:
+            a, w = whole(1, 6, 8), whole(2, 3, 8)
+            mine = cut(w, 0, group)  # two rows of three, or one
+            np.testing.assert_array_equal(group.ag_gemm(cut(a, 0, group), mine.T, n=3), a @ mine.T)
+            plan, d = weft.Plan(group, "ag_gemm", m=6, n=3, k=8, transb=1), np.empty((6, mine.shape[0]), "f4")
+            plan.run(cut(a, 0, group), mine.T, d)
+            np.testing.assert_array_equal(d, a @ mine.T)
+
+        weft.run_threads(2, body)
+
     def test_a_plan_refuses_what_lies_the_other_way(self) -> None:
         a, b = whole(1, 4, 4), whole(2, 4, 4)
         with weft.threads(1)[0] as group:

@@ -79,6 +79,34 @@ def products(rank: int) -> None:
     torch.cuda.synchronize()
 
 
+def behind_torch(rank: int) -> None:
+    """Calls that return when they are done take what torch's stream is still to write; behind operators' calls, too."""
+    group, name = on_gpu(rank)
+    a, b = whole(64, 128, seed=1), whole(128, 256, seed=2)
+    parts, weight, want = cut(a, 1, group), cut(b, 0, group), exact(a, b)
+    mine, d, total = torch.empty_like(parts), torch.empty_like(want), torch.empty_like(parts)
+    slow = torch.randn(4096, 4096, device="cuda", dtype=torch.float64)
+    plan = weft.Plan(group, "gemm_ar", m=64, n=256, k=128, dtype="bfloat16")
+
+    def check(call: Callable[[], Any], got: torch.Tensor, want: torch.Tensor, what: str) -> None:
+        mine.zero_()
+        got.zero_()
+        torch.cuda.synchronize()
+        for _ in range(4):
+            slow @ slow
+        mine.copy_(parts)
+        call()
+        same(got, want, what)
+
+    check(lambda: group.gemm_ar(mine, weight, d), d, want, "gemm_ar")
+    check(lambda: plan.run(mine, weight, d), d, want, "a plan's run")
+    check(lambda: group.all_reduce(mine, total), total, a.view(64, group.size, -1).sum(1), "all_reduce")
+    ops.all_reduce(mine, "sum", name)  # from here on calls go where torch's do
+    check(lambda: group.gemm_ar(mine, weight, d), d, want, "gemm_ar behind an operator")
+    check(lambda: plan.run(mine, weight, d), d, want, "a plan's run behind an operator")
+    torch.cuda.synchronize()
+
+
 def layers(rank: int) -> None:
     group, name = on_gpu(rank)
     torch.manual_seed(0)
@@ -459,6 +487,10 @@ class Cuda(unittest.TestCase):
     def test_products(self) -> None:
         for size in SIZES:
             support.ranks(size, products)
+
+    def test_behind_torch(self) -> None:
+        for size in SIZES:
+            support.ranks(size, behind_torch)
 
     def test_layers(self) -> None:
         for size in SIZES:

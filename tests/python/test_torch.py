@@ -32,6 +32,30 @@ class Ops(unittest.TestCase):
             with self.assertRaisesRegex(weft.errors.ArgumentError, "send of the layout torch.sparse_coo lies in no memory"):
                 group.all_reduce(torch.eye(3).to_sparse())
 
+    def test_calls_on_the_cpu_take_no_tensors_of_a_gpu(self) -> None:
+        x = torch.ones(4, 4)
+        with weft.threads(1)[0] as group, unittest.mock.patch.object(torch.Tensor, "is_cuda", True):
+            for call in (
+                lambda: weft.gemm(x, x),
+                lambda: weft.Packed(x),
+                lambda: weft.gate_up(x, x),
+                lambda: group.gemm_ar(x, x),
+                lambda: group.all_reduce(x),
+                lambda: group.broadcast(x),
+                lambda: weft.Plan(group, "gemm_ar", m=4, n=4, k=4).run(x, x, x),
+            ):
+                with self.assertRaisesRegex(weft.errors.ArgumentError, "on the CPU; group.use_gpu"):
+                    call()
+
+    def test_a_rank_without_rows_brings_factors(self) -> None:
+        def body(group: weft.Group) -> None:
+            a, b, factors = whole(1, 8), whole(8, 5), torch.full((1,), 2.0)
+            mine = cut(a, 1, group), cut(b, 0, group)
+            d = group.gemm_rs(*mine, row_scale=cut(factors, 0, group).clone(), bias=b[0].clone())
+            self.assertTrue(torch.equal(d, cut(2 * (a @ b) + b[0], 0, group)))
+
+        weft.run_threads(2, body)
+
     def test_opcheck(self) -> None:
         with weft.threads(1)[0] as group:
             name = weft.torch.name_of(group)
