@@ -355,8 +355,8 @@ typedef struct weft_operands {
     int64_t stride_a, stride_b, stride_c, stride_d;
     const void *send; /* collectives */
     void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
-    /* Values of this run, the same alpha and beta on every rank. On GPUs scales are in the GPU's memory;
-     * alpha and beta may be. */
+    /* Values of this run, the same alpha and beta on every rank; scales on all ranks or none. On GPUs these
+     * are in the GPU's memory; alpha and beta may be. */
     const float *alpha, *beta;          /* NULL = the problem's; beta is for problems whose own is not 0 */
     const float *row_scale, *col_scale; /* a factor for each row (column) of D on this rank; NULL = 1 */
     /* `scales` of 128: factors of every 128 of k in a row of A, of blocks of 128 x 128 of B; NULL = 1 */

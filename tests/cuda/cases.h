@@ -374,6 +374,14 @@ static void test_fp8(void)
     p.d_dtype = WEFT_BF16;
     p.transb = 1;
     try("fp8 unfused", &p, 1, &plain, 2);
+    int ctas = weft_cuda_ctas(&device, device.crews); /* a tile for each, whichever walker takes them */
+    p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 3, 128 * (int64_t)ctas, 64);
+    p.dtype = WEFT_FP8_E4M3;
+    p.d_dtype = WEFT_BF16;
+    p.tuning.library = 2;
+    p.tuning.crew = 1, p.tuning.tile_m = p.tuning.tile_n = 128, p.tuning.workers = ctas;
+    for (p.transb = 0; p.transb < 2; p.transb++)
+        try("fp8, a tile a CTA", &p, 1, &plain, 2);
 }
 
 /* What is chosen for one rank, over sizes that lead to every walker. */

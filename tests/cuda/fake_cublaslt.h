@@ -1,7 +1,7 @@
 /*
  * cuBLASLt for the fake GPU: the calls that the backend makes, on host memory. Its list of algorithms begins
  * with two that add up in place and in the output's type, which the backend must not take; then comes a slow
- * one, which it takes of fp8 alone, and a fast one.
+ * one, which it takes of fp8 alone, and a fast one. Of fp8 that does not lie on 16 bytes there is none.
  */
 #ifndef WEFT_TESTS_CUDA_FAKE_CUBLASLT_H
 #define WEFT_TESTS_CUDA_FAKE_CUBLASLT_H

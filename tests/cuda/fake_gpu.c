@@ -392,12 +392,12 @@ static void repitch(void *argument)
     weft_cuda_repitch *copy = argument;
 
     for (int64_t i = 0; i < copy->batch * copy->lines; i++) {
-        uint16_t *to = (uint16_t *)copy->to + i * copy->to_ld;
-        memset(to, 0, (size_t)copy->to_ld * 2);
+        char *to = (char *)copy->to + i * copy->to_ld;
+        memset(to, 0, (size_t)copy->to_ld);
         memcpy(to,
-               (const uint16_t *)copy->from + i / copy->lines * copy->from_stride +
+               (const char *)copy->from + i / copy->lines * copy->from_stride +
                    i % copy->lines * copy->from_ld,
-               (size_t)copy->length * 2);
+               (size_t)copy->length);
     }
     free(copy);
 }

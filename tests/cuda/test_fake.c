@@ -182,7 +182,12 @@ static void test_cublaslt_makes_what_it_can(void)
     try("another schedule", &other, 1, &plain, 1);
     other = p, other.k = 131;
     try("odd strides", &other, 1, &dense, 1);
+    other = p, other.schedule = WEFT_SCHEDULE_UNFUSED, other.transb = 1, other.n = 41, other.bias = 1;
+    try("a bias beside odd D", &other, 1, &dense, 1);
     CHECK_INT(fake_cublaslt_take_products(), 0);
+    other.bias = 0;
+    try("odd D", &other, 1, &dense, 1);
+    CHECK_INT(fake_cublaslt_take_products(), 1);
     fake_cublaslt_install(false);
     try("without it", &p, 1, &plain, 1);
     CHECK_INT(fake_cublaslt_take_products(), 0);

@@ -271,6 +271,14 @@ static weft_status make_ready(weft_cuda_device *device, const weft_cuda_asked *q
                    : WEFT_OK;
 }
 
+/* A bias must begin on 16 bytes, and be added before anything is rounded: to C or D whose lines do not begin
+ * so it was seen to be added to what has 16 bits already. */
+static bool takes_bias(const weft_cuda_asked *q)
+{
+    return !q->bias.at || ((uintptr_t)q->bias.at % 16 == 0 && weft_cuda_matrix_on_vectors(&q->d) &&
+                           (!q->c.at || weft_cuda_matrix_on_vectors(&q->c)));
+}
+
 weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan_part *part,
                                        const weft_cuda_place *places, const weft_task *task,
                                        weft_cuda_workspace *shared, weft_cublaslt_product *product,
@@ -286,8 +294,8 @@ weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan
     if (!made.lt)
         return WEFT_OK;
     q = weft_cuda_asked_of(part, places, task);
-    if (alone && (!weft_cuda_matrix_on_vectors(&q.a) || !weft_cuda_matrix_on_vectors(&q.b) ||
-                  (uintptr_t)q.bias.at % 16))
+    if (alone &&
+        (!weft_cuda_matrix_on_vectors(&q.a) || !weft_cuda_matrix_on_vectors(&q.b) || !takes_bias(&q)))
         return WEFT_OK;
     if (made.lt->create(&made.handle) || !describe(&q, &made) ||
         !pick_algorithm(&q, device->sm_count, &made)) {

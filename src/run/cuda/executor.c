@@ -171,7 +171,8 @@ static weft_status check_collective(const weft_plan_part *part, const weft_cuda_
     return WEFT_OK;
 }
 
-/* The program of a part, unaligned operands replaced by the copies that its runs make of them. */
+/* The program of a part, unaligned operands replaced by the copies that its runs make of them; NULL: there is
+ * nothing to multiply. */
 static weft_status lower(weft_cuda_device *device, const weft_plan_part *part,
                          const weft_cuda_binding *binding, bool hopper, weft_cuda_repitched *repitched,
                          weft_cuda_program *program, weft_error_text *error)
@@ -186,10 +187,11 @@ static weft_status lower(weft_cuda_device *device, const weft_plan_part *part,
                               part->operand_count);
     memcpy(places, binding->places, count * sizeof(*places));
     bound.places = places;
-    status = weft_cuda_repitched_make(device, part, places, repitched, error);
+    status = repitched ? weft_cuda_repitched_make(device, part, device->hopper, places, repitched, error)
+                       : WEFT_OK;
     if (status == WEFT_OK)
         status = weft_cuda_program_make(part, &bound, hopper, program, error);
-    if (status != WEFT_OK)
+    if (status != WEFT_OK && repitched)
         weft_cuda_repitched_free(device, repitched);
     free(places);
     return status;
@@ -206,7 +208,8 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     int share = crews;
     weft_status status =
         packets ? weft_cuda_packets_make(part, binding, &made->packets, &made->packet_rows, error)
-                : lower(device, part, binding, product && device->hopper, &made->repitched, &program, error);
+                : lower(device, part, binding, product && device->hopper,
+                        has_product(made) ? NULL : &made->repitched, &program, error);
     if (status != WEFT_OK)
         return status;
     made->hopper = program.hopper;
@@ -226,8 +229,8 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
                      (size_t)(part->signal_count + program.private_signals) * WEFT_CUDA_LINE_WORDS;
         status = check_collective(part, &program, lanes, error);
     }
-    if (program.hopper)
-        crews = crews * WEFT_CUDA_PAIR / weft_cuda_walkers[program.walker].ctas;
+    if (product) /* the walker for any GPU stands in where operands lie as the other cannot take them */
+        crews = weft_cuda_ctas(device, crews) / (program.hopper ? weft_cuda_walkers[program.walker].ctas : 1);
     if (crews > WEFT_CUDA_CREWS_MAX)
         crews = WEFT_CUDA_CREWS_MAX;
     if (status == WEFT_OK && lanes > (uint32_t)crews)
@@ -309,6 +312,29 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
     return status;
 }
 
+/* cuBLASLt's product of a task. Of fp8 it takes no unaligned operands, and of several ranks nobody else is
+ * there to multiply them: they are copied. */
+static weft_status make_library(const weft_plan_part *part, const weft_cuda_binding *binding,
+                                const weft_task *task, weft_cuda_executor *made, weft_error_text *error)
+{
+    size_t count = (size_t)part->operand_count * (size_t)part->world;
+    bool copies = part->world > 1 && weft_dtype_is_fp8(part->problem.dtype);
+    weft_cuda_place *places = malloc((count + 1) * sizeof(*places));
+    weft_status status = WEFT_OK;
+
+    if (!places)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
+                              part->operand_count);
+    memcpy(places, binding->places, count * sizeof(*places));
+    if (copies)
+        status = weft_cuda_repitched_make(made->device, part, true, places, &made->repitched, error);
+    if (status == WEFT_OK)
+        status = weft_cublaslt_product_make(made->device, part, places, task, binding->workspace,
+                                            &made->library, error);
+    free(places);
+    return status;
+}
+
 /* What makes the product by itself, and what remains of the plan where it has several ranks. */
 static weft_status leave_product(const weft_plan_part *part, const weft_cuda_binding *binding, int crews,
                                  weft_cuda_executor *made, weft_cuda_leftover *rest, weft_error_text *error)
@@ -325,8 +351,7 @@ static weft_status leave_product(const weft_plan_part *part, const weft_cuda_bin
         status = weft_splitk_product_make(device, part, binding->places, &part->tasks[at], crews, NULL,
                                           &made->splitk, error);
     if (status == WEFT_OK && !made->splitk.kernel && (part->problem.tuning.library == 1 || part->world > 1))
-        status = weft_cublaslt_product_make(device, part, binding->places, &part->tasks[at],
-                                            binding->workspace, &made->library, error);
+        status = make_library(part, binding, &part->tasks[at], made, error);
     made->product_ends = part->world == 1 || part->tasks[at].flags & WEFT_TASK_EPILOGUE;
     if (status != WEFT_OK || part->world == 1)
         return status;
@@ -464,9 +489,6 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
         config.attrs = &early;
         config.numAttrs = 1;
     }
-    weft_status status = weft_cuda_repitched_launch(executor->device, &executor->repitched, stream, error);
-    if (status != WEFT_OK)
-        return status;
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, executor->walk, parameters, NULL));
     return WEFT_OK;
 }
@@ -501,8 +523,10 @@ static weft_status launch_product(const weft_cuda_executor *executor, CUstream s
 weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,
                                       weft_error_text *error)
 {
-    weft_status status = executor->product_last ? WEFT_OK : launch_product(executor, stream, error);
+    weft_status status = weft_cuda_repitched_launch(executor->device, &executor->repitched, stream, error);
 
+    if (status == WEFT_OK && !executor->product_last)
+        status = launch_product(executor, stream, error);
     if (status == WEFT_OK && executor->gate)
         status = launch_gate(executor, stream, error);
     if (status == WEFT_OK && executor->grid)

@@ -4,7 +4,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 
-enum { THREADS = 256, BLOCKS_A_SM = 8, VECTOR = 8 /* elements of 16 bytes */ };
+enum { THREADS = 256, BLOCKS_A_SM = 8, VECTOR = 16 /* bytes */ };
 
 /* Whether the rank multiplies with its own instance of an operand. */
 static bool multiplies(const weft_plan_part *part, uint32_t operand)
@@ -24,31 +24,38 @@ static bool multiplies(const weft_plan_part *part, uint32_t operand)
     return false;
 }
 
-/* The copy that an operand needs; false when it is aligned, or nothing. `whole`: lines along k must end on a
- * vector, too, as Hopper's copy engine wants it. */
+/* Whether a kernel takes the operands once they are copied: of fp8 those along k of both. */
+static bool helps(const weft_plan_part *part, const weft_operand *o, bool whole)
+{
+    bool along_k = !part->problem.transa && part->problem.transb;
+
+    return weft_dtype_size(o->dtype) == 2 || (weft_dtype_is_fp8(o->dtype) && whole && along_k);
+}
+
+/* The copy that an operand needs; false when it is aligned, or nothing. */
 static bool copy_of(const weft_plan_part *part, uint32_t i, const weft_cuda_place *place, bool whole,
                     weft_cuda_repitch *copy)
 {
     const weft_operand *o = &part->operands[i];
     int64_t rows = weft_operand_rows(o, part->world, part->rank),
-            cols = weft_operand_cols(o, part->world, part->rank);
+            cols = weft_operand_cols(o, part->world, part->rank), size = (int64_t)weft_dtype_size(o->dtype);
+    bool along_k = o->role == WEFT_ROLE_A ? !o->transposed : o->transposed;
 
     *copy = (weft_cuda_repitch){.from = place->base,
                                 .lines = o->transposed ? cols : rows,
-                                .length = o->transposed ? rows : cols,
-                                .from_ld = place->ld,
+                                .length = size * (o->transposed ? rows : cols),
+                                .from_ld = size * place->ld,
                                 .batch = o->batch};
-    copy->from_stride = place->stride ? place->stride : copy->lines * place->ld;
+    copy->from_stride = place->stride ? size * place->stride : copy->lines * copy->from_ld;
     copy->to_ld = weft_round_up(copy->length, VECTOR);
-    bool along_k = o->role == WEFT_ROLE_A ? !o->transposed : o->transposed;
-    return o->place == WEFT_PLACE_USER && weft_dtype_size(o->dtype) == 2 && copy->lines > 0 &&
-           copy->length > 0 && copy->batch > 0 &&
-           ((uintptr_t)place->base % 16 || place->ld % VECTOR ||
+    return o->place == WEFT_PLACE_USER && helps(part, o, whole) && copy->lines > 0 && copy->length > 0 &&
+           copy->batch > 0 &&
+           ((uintptr_t)place->base % VECTOR || copy->from_ld % VECTOR ||
             (whole && along_k && copy->length % VECTOR) || (o->batch > 1 && copy->from_stride % VECTOR)) &&
            multiplies(part, i);
 }
 
-weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_part *part,
+weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_part *part, bool whole,
                                      weft_cuda_place *places, weft_cuda_repitched *made,
                                      weft_error_text *error)
 {
@@ -60,11 +67,10 @@ weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_p
     for (uint32_t i = 0; i < part->operand_count && found.count < WEFT_CUDA_REPITCHED_MAX; i++) {
         weft_cuda_repitch *copy = &found.copies[found.count];
 
-        if (!copy_of(part, i, &places[i * (uint32_t)part->world + (uint32_t)part->rank], device->hopper,
-                     copy))
+        if (!copy_of(part, i, &places[i * (uint32_t)part->world + (uint32_t)part->rank], whole, copy))
             continue;
         operands[found.count++] = i;
-        bytes += weft_round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);
+        bytes += weft_round_up(copy->batch * copy->lines * copy->to_ld, 1024);
     }
     if (found.count) {
         found.bytes = (size_t)bytes;
@@ -74,11 +80,12 @@ weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_p
     bytes = 0;
     for (int i = 0; i < found.count; i++) {
         weft_cuda_repitch *copy = &found.copies[i];
+        int64_t size = (int64_t)weft_dtype_size(part->operands[operands[i]].dtype);
 
         copy->to = (char *)(uintptr_t)found.memory + bytes;
-        bytes += weft_round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);
+        bytes += weft_round_up(copy->batch * copy->lines * copy->to_ld, 1024);
         places[operands[i] * (uint32_t)part->world + (uint32_t)part->rank] =
-            (weft_cuda_place){copy->to, copy->to_ld, 0, true};
+            (weft_cuda_place){copy->to, copy->to_ld / size, 0, true};
     }
     *made = found;
     return WEFT_OK;

@@ -18,8 +18,9 @@ typedef struct weft_cuda_repitched {
     size_t bytes;
 } weft_cuda_repitched;
 
-/* Finds what a rank must copy, takes the memory and changes `places` to it. */
-weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_part *part,
+/* Finds what a rank must copy, takes the memory and changes `places` to it. `whole`: lines along k must end
+ * on a vector, too, as Hopper's copy engine and libraries of fp8 want it. */
+weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_part *part, bool whole,
                                      weft_cuda_place *places, weft_cuda_repitched *made,
                                      weft_error_text *error);
 void weft_cuda_repitched_free(weft_cuda_device *device, weft_cuda_repitched *repitched);

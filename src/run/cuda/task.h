@@ -109,12 +109,13 @@ typedef struct weft_cuda_add {
     uint64_t *before;
 } weft_cuda_add;
 
-/* A matrix of 2-byte elements to be copied so that its lines begin on 16 bytes and end with zeros: lines of
- * `to_ld`, the batch elements one after another. */
+/* A matrix to be copied so that its lines begin on 16 bytes and end with zeros: lines of `to_ld`, the batch
+ * elements one after another. */
 typedef struct weft_cuda_repitch {
     const void *from;
     void *to;
-    int64_t batch, lines, length, from_ld, from_stride, to_ld; /* elements */
+    int64_t batch, lines;
+    int64_t length, from_ld, from_stride, to_ld; /* bytes */
 } weft_cuda_repitch;
 
 /*

@@ -64,19 +64,18 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 /*
  * For repitch.h. A thread makes 16 bytes of a line: it reads the words that they lie in and shifts. A word is
- * read only when it has an element of the line in it, so never beyond the matrix. What is beyond the line
+ * read only when it has a byte of the line in it, so never beyond the matrix. What is beyond the line
  * becomes 0: the copy engine cannot end k there, and the other operand has zeros there.
  */
 extern "C" __global__ void __launch_bounds__(THREADS) weft_repitch(weft_cuda_repitch r)
 {
-    int64_t vectors = r.to_ld / 8, total = r.batch * r.lines * vectors;
+    int64_t vectors = r.to_ld / 16, total = r.batch * r.lines * vectors;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < total;
          i += (int64_t)gridDim.x * THREADS) {
-        int64_t line = i / vectors, at = i % vectors * 8;
-        uintptr_t begin = (uintptr_t)((const uint16_t *)r.from + line / r.lines * r.from_stride +
-                                      line % r.lines * r.from_ld),
-                  end = begin + 2 * r.length;
-        begin += 2 * at;
+        int64_t line = i / vectors, at = i % vectors * 16;
+        uintptr_t begin = (uintptr_t)r.from + line / r.lines * r.from_stride + line % r.lines * r.from_ld,
+                  end = begin + r.length;
+        begin += at;
         const uint32_t *words = (const uint32_t *)(begin & ~(uintptr_t)3);
         uint32_t w[5], x[4], shift = (uint32_t)(begin & 3) * 8;
 #pragma unroll
@@ -84,10 +83,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) weft_repitch(weft_cuda_rep
             w[j] = (uintptr_t)(words + j) < end ? __ldcg(words + j) : 0;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            int64_t left = r.length - at - 2 * j;
-            x[j] = left > 0 ? __funnelshift_r(w[j], w[j + 1], shift) & (left > 1 ? ~0u : 0xffffu) : 0;
+            int64_t left = r.length - at - 4 * j;
+            uint32_t kept = left > 3 ? ~0u : left > 0 ? (1u << 8 * left) - 1 : 0;
+            x[j] = kept ? __funnelshift_r(w[j], w[j + 1], shift) & kept : 0;
         }
-        ((uint4 *)r.to)[line * vectors + at / 8] = make_uint4(x[0], x[1], x[2], x[3]);
+        ((uint4 *)r.to)[line * vectors + at / 16] = make_uint4(x[0], x[1], x[2], x[3]);
     }
 }
 
