@@ -14,7 +14,10 @@ if grep -v '^#' "$file" | grep -Ev '^(about|name|kind|cpu) ' | grep -v '#'; then
     exit 1
 fi
 # How far rounds were apart is said of every rate of products, and each type has its kernel's steps.
-test "$(grep -c '^gflops .* +- [0-9]* %$' "$file")" = "$(grep -c '^type_step_m ' "$file")"
+if test "$(grep -c '^gflops .* +- [0-9]* %$' "$file")" != "$(grep -c '^type_step_m ' "$file")"; then
+    grep -e '^gflops ' -e '^type_step_m ' "$file" >&2
+    exit 1
+fi
 grep -q '^type_step_m bfloat16 [1-9]' "$file"
 "$weft" sim ag_gemm 512 512 512 --dtype bf16 --json | grep -q '"machine": "this"'
 "$weft" sim all_reduce --bytes 64K --json | grep -q '"ok": true'
