@@ -201,8 +201,9 @@ weft_status weft_gemm(const weft_gemm_args *given)
         return status;
     if (args->beta != 0 && !args->c)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gemm: beta is %g but c is NULL", args->beta);
-    product = (weft_product){
-        .tile = weft_gemm_tile_init(bind, args->dtype), .batch = args->l, .threads = args->threads};
+    product.tile = weft_gemm_tile_init(bind, args->dtype);
+    product.batch = args->l;
+    product.threads = args->threads;
     status = place_operands(args, &product);
     if (status)
         return status;

@@ -146,6 +146,9 @@ weft_status weft_gemm_tile_check(const weft_gemm_tile *tile, weft_error_text *er
 /* Workspace that suffices for every tile of at most m x n x k, 128-byte aligned. */
 size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k, bool packed_b);
 
+/* All the workspace that this tile needs, where it is so small that its operands are not packed; else -1. */
+int64_t weft_gemm_small_bytes(const weft_gemm_tile *tile);
+
 void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace);
 
 /* The k of a block, each of which is summed from zero and added to those before. */

@@ -118,6 +118,24 @@ typedef struct weft_stream {
                 void *sums, void *c, int64_t c_ld, int add);
 } weft_stream;
 
+/*
+ * Small products, whose operands are not worth packing: C (m x n) = A * B, or += when `add`, of the kernel's
+ * type, as they lie: element (i, p) of A at a[i * a_rs + p * a_cs], lines of B ldb elements apart. The sum
+ * over k is formed first and added to C once. Reads what A and B have, no more.
+ */
+typedef struct weft_unpacked {
+    int64_t m, n, k;
+    const void *a;
+    int64_t a_rs, a_cs;
+    const void *b;
+    int64_t ldb;
+    void *c;
+    int64_t c_ld;
+    bool add;
+} weft_unpacked;
+
+typedef void (*weft_unpacked_kernel)(const weft_unpacked *product);
+
 typedef struct weft_kernel {
     const char *name; /* isa_type_mrxnr_instruction */
     weft_dtype type;  /* of the panels: F32, F16, BF16 or I8 */
@@ -149,6 +167,7 @@ typedef struct weft_kernel {
     /* Optional, each a list by ascending rows that ends with rows = 0. */
     const weft_few *few;               /* packed B */
     const weft_stream *along, *across; /* B as it lies: n lines of k; k lines of n */
+    weft_unpacked_kernel unpacked;     /* optional */
 
     /* Optional fast packers; where NULL, or for edges and conversions, portable code packs. */
     weft_panel_packer pack_a_along, pack_a_across, pack_b_along, pack_b_across;

@@ -19,6 +19,7 @@ enum {
     NEAR_SUMS_BYTES = 16 << 10,  /* of a task that has longer ones instead: L1 has its sums */
     SHORT_LINE_BYTES = 1 << 10,  /* each is in a page of its own, whose address takes longer than it */
     LINE_END_BYTES = 2560,       /* could be read in the time that the end of a strip's line costs */
+    STACK_BYTES = 32 << 10,      /* of workspace that a small product has there */
     SUM_BYTES = 4,               /* of a sum, whatever its type */
     PACKED_BYTES_MOST = 64 << 20 /* of B packed at a time; wider ones are worked off in column blocks */
 };
@@ -510,42 +511,112 @@ static int members_for(double flops, int threads)
     return useful < members ? (int)useful : members;
 }
 
-weft_status weft_product_run(const weft_product *given, weft_error_text *error)
+/* The l-th product of a batch. */
+static weft_gemm_tile product_at(const weft_product *product, int64_t l)
 {
-    weft_product turned = *given, *product = &turned;
-
-    turn_column(&turned);
-
     weft_gemm_tile tile = product->tile;
-    double flops = 2.0 * (double)tile.m * (double)tile.n * (double)tile.k;
-    int members = members_for(flops, product->threads);
-    int64_t block = block_to_share(&tile, members);
-    size_t workspace = weft_product_member_bytes(&tile, members);
-    size_t a_size = weft_dtype_size(tile.a_dtype), b_size = weft_dtype_size(tile.b_dtype);
-    size_t d_size = weft_dtype_size(tile.d_dtype), shared = strips_bytes(members);
+
+    tile.a = (const char *)tile.a + l * product->a_stride * (int64_t)weft_dtype_size(tile.a_dtype);
+    if (!tile.packed_b)
+        tile.b = (const char *)tile.b + l * product->b_stride * (int64_t)weft_dtype_size(tile.b_dtype);
+    if (tile.c)
+        tile.c = (const char *)tile.c + l * product->c_stride * (int64_t)weft_dtype_size(tile.d_dtype);
+    tile.d[0] = (char *)tile.d[0] + l * product->d_stride * (int64_t)weft_dtype_size(tile.d_dtype);
+    return tile;
+}
+
+/* A batch of products of which none is worth two threads: members take some of them at a time. */
+typedef struct by_products {
+    const weft_product *product;
+    int64_t some;
+    char *workspace;
+    size_t workspace_bytes; /* of one member */
+    _Atomic int64_t next;   /* taken by fetch_add; the pool's start and end order the data */
+} by_products;
+
+static void run_some(void *argument, int member)
+{
+    by_products *s = argument;
+    int64_t l;
+
+    while ((l = atomic_fetch_add_explicit(&s->next, s->some, memory_order_relaxed)) < s->product->batch)
+        for (int64_t end = weft_min(l + s->some, s->product->batch); l < end; l++) {
+            weft_gemm_tile tile = product_at(s->product, l);
+
+            weft_gemm_run_tile(&tile, s->workspace + (size_t)member * s->workspace_bytes);
+        }
+}
+
+static weft_status run_by_products(const weft_product *product, int members, weft_error_text *error)
+{
+    by_products s = {.product = product,
+                     .some = weft_divide_up(product->batch, (int64_t)members * TASKS_PER_MEMBER),
+                     .workspace_bytes = weft_product_member_bytes(&product->tile, 1)};
+    weft_loan loan;
+    weft_status status = weft_pool_borrow(members, (size_t)members * s.workspace_bytes, &loan, error);
+
+    if (status)
+        return status;
+    s.workspace = loan.scratch;
+    atomic_init(&s.next, 0);
+    weft_pool_run(loan.pool, members, run_some, &s);
+    weft_pool_return(&loan);
+    return WEFT_OK;
+}
+
+/* One after the other, each by all members. */
+static weft_status run_in_turn(const weft_product *product, int members, weft_error_text *error)
+{
+    const weft_gemm_tile *first = &product->tile;
+    int64_t block = block_to_share(first, members);
+    size_t workspace = weft_product_member_bytes(first, members), shared = strips_bytes(members);
     weft_loan loan;
     weft_status status;
 
-    if (tile.m == 0 || tile.n == 0 || product->batch == 0)
-        return WEFT_OK;
     if (block > 0)
-        shared = sums_bytes(&tile, block);
-    else if (packs(&tile, members))
-        shared += weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));
+        shared = sums_bytes(first, block);
+    else if (packs(first, members))
+        shared += weft_packed_bytes(first->bind, first->k, columns_at_once(first));
     status = weft_pool_borrow(members, (size_t)members * workspace + shared, &loan, error);
     if (status)
         return status;
     for (int64_t l = 0; l < product->batch; l++) {
+        weft_gemm_tile tile = product_at(product, l);
+
         run_one(&tile, members, &loan, workspace);
-        tile.a = (const char *)tile.a + product->a_stride * (int64_t)a_size;
-        if (!tile.packed_b)
-            tile.b = (const char *)tile.b + product->b_stride * (int64_t)b_size;
-        if (tile.c)
-            tile.c = (const char *)tile.c + product->c_stride * (int64_t)d_size;
-        tile.d[0] = (char *)tile.d[0] + product->d_stride * (int64_t)d_size;
     }
     weft_pool_return(&loan);
     return WEFT_OK;
+}
+
+/* A small product on the caller's stack: borrowing memory would take longer than it does. */
+static bool run_at_once(const weft_gemm_tile *tile)
+{
+    _Alignas(WEFT_GEMM_ALIGNMENT) char workspace[STACK_BYTES];
+    int64_t bytes = weft_gemm_small_bytes(tile);
+
+    if (bytes < 0 || bytes > STACK_BYTES)
+        return false;
+    weft_gemm_run_tile(tile, workspace);
+    return true;
+}
+
+weft_status weft_product_run(const weft_product *given, weft_error_text *error)
+{
+    const weft_gemm_tile *tile = &given->tile;
+    double flops = 2.0 * (double)tile->m * (double)tile->n * (double)tile->k;
+    int members = members_for(flops, given->threads), several;
+
+    if (tile->m == 0 || tile->n == 0 || given->batch == 0)
+        return WEFT_OK;
+    if (members == 1 && given->batch == 1 && tile->n > 1 && run_at_once(tile))
+        return WEFT_OK;
+    weft_product turned = *given;
+
+    turn_column(&turned);
+    several = members > 1 ? 1 : members_for(flops * (double)given->batch, given->threads);
+    several = (int)weft_min(several, given->batch);
+    return several > 1 ? run_by_products(&turned, several, error) : run_in_turn(&turned, members, error);
 }
 
 weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, const void *b,

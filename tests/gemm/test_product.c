@@ -545,6 +545,9 @@ int main(void)
     for (size_t i = 0; i < 4; i++)
         check_case(types[i], (shape){(int64_t[]){70, 33, 96, 45}[i], 1601, 40, 1 + (int64_t)(i & 1)}, i & 1,
                    i >> 1, false, 2 + (int)(i & 1), i);
+    for (size_t i = 0; i < 16; i++) /* many products, none of which is worth two threads */
+        check_case(types[i % 4], (shape){20, i & 8 ? 1 : 30, 25, i & 8 ? 2503 : 301}, i & 1, i >> 1 & 1,
+                   i >> 2 & 1, 2 + (int)(i & 1), i);
     for (size_t i = 0; i < 3; i++)
         CHECK_INT(pthread_create(&threads[i], NULL, call_from_thread, (void *)(uintptr_t)(i + 1)), 0);
     for (size_t i = 0; i < 3; i++)

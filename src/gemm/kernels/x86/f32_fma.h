@@ -10,6 +10,7 @@
 #include "gemm/kernels/x86/pack.h"
 #include "gemm/kernels/x86/pack_vectors.h"
 #include "gemm/kernels/x86/sums.h"
+#include "gemm/kernels/x86/unpacked_f32.h"
 
 enum { FEW_AHEAD = 4096 }; /* bytes of B: few rows wait for it, and it comes from memory */
 
@@ -163,6 +164,6 @@ static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, i
 #define WEFT_F32_KERNEL(stream)                                                                              \
     .type = WEFT_F32, .mr = MR, .nr = NR, .a_kr = 1, .b_kr = 1, .k_step = 1, WEFT_SUMS,                      \
     .few = (const weft_few[]){{1, run_1}, {2, run_2}, {4, run_4}, {0}}, .along = stream##_f32_along,         \
-    .across = stream##_f32_across, WEFT_PACKERS, .pack_a_wide = pack_a_wide, .pack_b_wide = pack_b_wide
+    .across = stream##_f32_across, .unpacked = unpacked, WEFT_PACKERS, .pack_a_wide = pack_a_wide, .pack_b_wide = pack_b_wide
 
 #endif
