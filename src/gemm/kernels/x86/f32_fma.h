@@ -10,7 +10,6 @@
 #include "gemm/kernels/x86/pack.h"
 #include "gemm/kernels/x86/pack_vectors.h"
 #include "gemm/kernels/x86/sums.h"
-#include "gemm/kernels/x86/unpacked_f32.h"
 
 enum { FEW_AHEAD = 4096 }; /* bytes of B: few rows wait for it, and it comes from memory */
 
@@ -51,6 +50,34 @@ INLINE void products(int rows, int vectors, int lines, int64_t k, const void *pa
     for (; p < k; p++, a += lines, b += NR)
         product(rows, vectors, a, b, sum);
 }
+
+/* For unpacked_f32.h. */
+typedef vec factor;
+
+INLINE factor factor_of(float x)
+{
+    return vec_one(x);
+}
+
+/* In assembly for the reason above. */
+INLINE vec multiply_add(vec sum, factor x, vec v)
+{
+    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(v));
+    return sum;
+}
+
+INLINE vec vec_load_some(const float *from, int count)
+{
+    return vec_of_words(words_load_some(from, count));
+}
+
+INLINE void vec_store_some(float *to, vec v, int count)
+{
+    words_store_some(to, words_of_vec(v), count);
+}
+
+enum { TILE_VECTORS = 2 };
+#include "gemm/kernels/unpacked_f32.h"
 
 #define RUN_FEW(rows)                                                                                        \
     static void run_##rows(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)          \
@@ -164,6 +191,7 @@ static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, i
 #define WEFT_F32_KERNEL(stream)                                                                              \
     .type = WEFT_F32, .mr = MR, .nr = NR, .a_kr = 1, .b_kr = 1, .k_step = 1, WEFT_SUMS,                      \
     .few = (const weft_few[]){{1, run_1}, {2, run_2}, {4, run_4}, {0}}, .along = stream##_f32_along,         \
-    .across = stream##_f32_across, .unpacked = unpacked, WEFT_PACKERS, .pack_a_wide = pack_a_wide, .pack_b_wide = pack_b_wide
+    .across = stream##_f32_across, .unpacked = unpacked, WEFT_PACKERS, .pack_a_wide = pack_a_wide,           \
+    .pack_b_wide = pack_b_wide
 
 #endif

@@ -1,29 +1,49 @@
 /*
- * Small products of fp32, A and B as they lie (weft_unpacked in kernel.h). For use in the file of a kernel of
- * two vectors: its MR rows of two vectors of columns are a tile here, too; of fewer rows a tile has so many
- * vectors more that the FMA units always have eight sums or more under way. Every number of rows and of
- * vectors has a loop of its own; the last vector of a row may be a part of one.
+ * Small products of fp32, A and B as they lie (weft_unpacked in kernel.h): MR rows of TILE_VECTORS vectors of
+ * columns are a tile, as of the kernel whose file includes this; of fewer rows a tile has so many vectors
+ * more that the FMA units always have sums enough under way. Every number of rows and of vectors has a loop
+ * of its own; the last vector of a row may be a part of one. The including file defines MR, TILE_VECTORS,
+ * LANES, vec with vec_zero, vec_load and vec_add, and
+ *
+ *     vec_load_some(from, count), vec_store_some(to, v, count)   the first `count` lanes, other memory
+ * untouched factor, factor_of(x), multiply_add(sum, factor, v)         sum + x * v in every lane, rounded
+ * once
  */
-#ifndef WEFT_GEMM_KERNELS_X86_UNPACKED_F32_H
-#define WEFT_GEMM_KERNELS_X86_UNPACKED_F32_H
+#ifndef WEFT_GEMM_KERNELS_UNPACKED_F32_H
+#define WEFT_GEMM_KERNELS_UNPACKED_F32_H
 
 #include "core/round.h"
-#include "gemm/kernels/x86/sums.h"
+#include "gemm/kernel.h"
 
-enum { VECTORS_MOST = 8 };
+#include <string.h>
 
-/* A row in each of four is addressed by a multiple of the stride that an address can have, or by thrice. */
-INLINE vec element_of(const char *const first[3], int64_t stride, int64_t thrice, int i)
+#define UNPACKED_INLINE static inline __attribute__((always_inline))
+
+enum { VECTORS_MOST = 8, UNPACKED_LINE = 64 };
+
+/* The i-th row: one of each four is addressed by a multiple of the stride that an address can have, or by
+ * thrice. */
+UNPACKED_INLINE factor element_of(const char *const first[3], int64_t stride, int64_t thrice, int i)
 {
     float x;
 
     memcpy(&x, first[i / 4] + (i % 4 == 3 ? thrice : i % 4 * stride), sizeof(x));
-    return vec_one(x);
+    return factor_of(x);
+}
+
+/* Lines of D are asked for before they are written, also those in which rows end. */
+UNPACKED_INLINE void fetch_results(int rows, const char *first, int64_t stride, int bytes)
+{
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        for (int at = 0; at < bytes + UNPACKED_LINE; at += UNPACKED_LINE)
+            __builtin_prefetch(first + i * stride + (at < bytes ? at : bytes - 1), 1, 3);
+    }
 }
 
 /* `rows` rows, `vectors` vectors of columns, of the last one the first `last`. */
-INLINE void unpacked_tile(int rows, int vectors, int last, const weft_unpacked *s, const float *from_a,
-                          const float *from_b, float *c)
+UNPACKED_INLINE void unpacked_tile(int rows, int vectors, int last, const weft_unpacked *s,
+                                   const float *from_a, const float *from_b, float *c)
 {
     const int64_t stride = s->a_rs * 4, thrice = 3 * stride, a_step = s->a_cs * 4;
     const char *a[3] = {(const char *)from_a, (const char *)from_a + 4 * stride,
@@ -36,21 +56,21 @@ INLINE void unpacked_tile(int rows, int vectors, int last, const weft_unpacked *
         for (int v = 0; v < vectors; v++)
             sum[i][v] = vec_zero();
     }
-    fetch_rows(rows, (const char *)c, s->c_ld * 4, vectors * VECTOR_BYTES, true);
+    fetch_results(rows, (const char *)c, s->c_ld * 4, vectors * LANES * 4);
     for (int64_t p = 0; p < s->k; p++) {
         vec b[VECTORS_MOST];
 
 #pragma GCC unroll 8
         for (int v = 0; v + 1 < vectors; v++)
             b[v] = vec_load(from_b + v * LANES);
-        b[vectors - 1] = vec_of_words(words_load_some(from_b + (vectors - 1) * LANES, last));
+        b[vectors - 1] = vec_load_some(from_b + (vectors - 1) * LANES, last);
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
-            vec x = element_of(a, stride, thrice, i);
+            factor x = element_of(a, stride, thrice, i);
 
 #pragma GCC unroll 8
             for (int v = 0; v < vectors; v++)
-                __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][v]) : "v"(x), "v"(b[v]));
+                sum[i][v] = multiply_add(sum[i][v], x, b[v]);
         }
         a[0] += a_step;
         if (rows > 4)
@@ -66,27 +86,25 @@ INLINE void unpacked_tile(int rows, int vectors, int last, const weft_unpacked *
 #pragma GCC unroll 8
         for (int v = 0; v < vectors; v++, to += LANES) {
             int count = v + 1 < vectors ? LANES : last;
-            vec all = s->add ? vec_add(vec_of_words(words_load_some(to, count)), sum[i][v]) : sum[i][v];
 
-            words_store_some(to, words_of_vec(all), count);
+            vec_store_some(to, s->add ? vec_add(vec_load_some(to, count), sum[i][v]) : sum[i][v], count);
         }
     }
 }
 
 /* Vectors of a tile of so many rows, at most. */
-INLINE int vectors_for(int64_t rows)
+UNPACKED_INLINE int vectors_for(int64_t rows)
 {
-    return rows == 1 ? VECTORS_MOST : rows < 4 ? VECTORS_MOST / 2 : 2;
+    return rows == 1 ? VECTORS_MOST : rows < 4 ? VECTORS_MOST / 2 : TILE_VECTORS;
 }
 
 #define UNPACKED_CASE(r, v)                                                                                  \
     case (r) * (VECTORS_MOST + 1) + (v):                                                                     \
-        if (r <= MR)                                                                                         \
+        if (r <= MR && v <= vectors_for(r))                                                                  \
             unpacked_tile(r, v, last, s, a, b, c);                                                           \
         break;
 
-#define UNPACKED_PAIR(r) UNPACKED_CASE(r, 1) UNPACKED_CASE(r, 2)
-#define UNPACKED_FOUR(r) UNPACKED_PAIR(r) UNPACKED_CASE(r, 3) UNPACKED_CASE(r, 4)
+#define UNPACKED_FOUR(r) UNPACKED_CASE(r, 1) UNPACKED_CASE(r, 2) UNPACKED_CASE(r, 3) UNPACKED_CASE(r, 4)
 
 static void unpacked_columns(const weft_unpacked *s, int64_t rows, int64_t cols, const float *a,
                              const float *b, float *c)
@@ -94,7 +112,7 @@ static void unpacked_columns(const weft_unpacked *s, int64_t rows, int64_t cols,
     int64_t vectors = weft_divide_up(cols, LANES);
     int last = (int)(cols - (vectors - 1) * LANES);
 
-    _Static_assert(MR <= 12, "every number of rows has its loop");
+    _Static_assert(MR <= 12 && TILE_VECTORS <= 4, "every number of rows and of vectors has its loop");
     switch (rows * (VECTORS_MOST + 1) + vectors) {
         UNPACKED_FOUR(1)
         UNPACKED_CASE(1, 5)
@@ -103,15 +121,15 @@ static void unpacked_columns(const weft_unpacked *s, int64_t rows, int64_t cols,
         UNPACKED_CASE(1, 8)
         UNPACKED_FOUR(2)
         UNPACKED_FOUR(3)
-        UNPACKED_PAIR(4)
-        UNPACKED_PAIR(5)
-        UNPACKED_PAIR(6)
-        UNPACKED_PAIR(7)
-        UNPACKED_PAIR(8)
-        UNPACKED_PAIR(9)
-        UNPACKED_PAIR(10)
-        UNPACKED_PAIR(11)
-        UNPACKED_PAIR(12)
+        UNPACKED_FOUR(4)
+        UNPACKED_FOUR(5)
+        UNPACKED_FOUR(6)
+        UNPACKED_FOUR(7)
+        UNPACKED_FOUR(8)
+        UNPACKED_FOUR(9)
+        UNPACKED_FOUR(10)
+        UNPACKED_FOUR(11)
+        UNPACKED_FOUR(12)
     default:
         break;
     }
