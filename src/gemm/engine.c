@@ -27,8 +27,10 @@ enum {
     WIDE_COLUMNS = 1536,       /* of a wide group, at most */
     WIDE_BYTES = 192 << 10,    /* of its panels, which stay in L2 */
     STAYS_BYTES = 1 << 20,     /* of a B that stays in L2: half of it, wherever kernels have rows of panels */
-    SMALL_ROWS = 32,           /* of a product that is not worth packing with all of B that stays in L2 */
-    SMALL_K = 32,              /* of a product that is worth laying out a transposed B */
+    SMALL_TILES = 6,           /* micro-tiles, half the sides of a square D that is not worth packing */
+    SMALL_ROWS = 24,           /* that leave all of a B unpacked that stays in L2 */
+    SMALL_K = 32,              /* worth laying out a transposed B for, */
+    LAID_ROWS = 4,             /* with more rows than these */
     SAME_SET_BYTES = 4096,     /* lines so far apart share a set of L1, */
     SAME_SET_PRODUCT = 1 << 20, /* which costs more than packing from so many multiplications on */
     WIDE_K = 40                 /* for each byte of an element: a longer k waits for B more than it gains */
@@ -556,24 +558,34 @@ static bool shares_sets(int64_t row_stride, int64_t size)
     return row_stride * size % SAME_SET_BYTES == 0;
 }
 
+/* A B of lines of k is laid out first, which pays where it is little, else neither few rows nor a short k. */
+static bool pays_laying_out(const weft_gemm_tile *tile, int64_t little)
+{
+    return tile->m > LAID_ROWS ? tile->k >= SMALL_K || tile->m * tile->n <= little
+                               : tile->m > 1 && tile->k * tile->n <= little;
+}
+
 /*
- * Whether packing costs more than it gains. Rows of A are read as they lie once for every micro-tile in a row
- * of D, lines of B once for every row of micro-tiles: so B is nearly in L1, or it stays in L2 and rows are
- * few. A B of lines of k is laid out first, which a single row or a short k does not pay.
+ * Whether packing costs more than it gains: that is a share of 1 / m + 1 / n of the product. Rows of A are
+ * read as they lie once for every micro-tile in a row of D, lines of B once for every row of micro-tiles: so
+ * B is nearly in L1, or it stays in L2 and rows are few, and so does an A of which only pieces of lines are
+ * read.
  */
 static bool is_small(const weft_gemm_tile *tile)
 {
     const weft_binding *bind = tile->bind;
     int64_t size = (int64_t)weft_dtype_size(bind->kernel->type), m = tile->m, n = tile->n, k = tile->k;
-    bool lies = tile->b_cs == 1;
+    int64_t in_l1 = bind->l1_bytes / size, in_l2 = (int64_t)bind->mc * bind->kc;
+    bool lies = tile->b_cs == 1, along = tile->a_cs == 1;
 
-    if (!lies && (m == 1 || (k < SMALL_K && m * n * size > bind->l1_bytes)))
+    if (m * n > (m + n) * SMALL_TILES * bind->kernel->mr || (!along && m * k > in_l2 / 2))
         return false;
-    if (((tile->a_cs == 1 && shares_sets(tile->a_rs, size)) || (lies && shares_sets(tile->b_rs, size))) &&
+    if (!lies && !pays_laying_out(tile, in_l1 / 8))
+        return false;
+    if (((along && shares_sets(tile->a_rs, size)) || (lies && shares_sets(tile->b_rs, size))) &&
         k * n * m > SAME_SET_PRODUCT)
         return false;
-    return k * n * size <= 2 * bind->l1_bytes ||
-           k * n * weft_max(m, SMALL_ROWS) <= (int64_t)bind->mc * bind->kc * SMALL_ROWS;
+    return k * n <= 2 * in_l1 || k * n * weft_max(m, SMALL_ROWS) <= in_l2 * SMALL_ROWS;
 }
 
 /* Whether a tile is small, and such as a kernel for what is not packed takes. */

@@ -71,9 +71,13 @@ INLINE vec vec_load_some(const float *from, int count)
     return vec_of_words(words_load_some(from, count));
 }
 
+/* AVX2 is slow to store under a mask. */
 INLINE void vec_store_some(float *to, vec v, int count)
 {
-    words_store_some(to, words_of_vec(v), count);
+    if (count == LANES)
+        vec_store(to, v);
+    else
+        words_store_some(to, words_of_vec(v), count);
 }
 
 enum { TILE_VECTORS = 2 };
