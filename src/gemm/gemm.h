@@ -149,6 +149,9 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
 /* All the workspace that this tile needs, where it is so small that its operands are not packed; else -1. */
 int64_t weft_gemm_small_bytes(const weft_gemm_tile *tile);
 
+/* Runs a tile of which that is not -1, as weft_gemm_run_tile does. */
+void weft_gemm_run_small(const weft_gemm_tile *tile, void *workspace);
+
 void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace);
 
 /* The k of a block, each of which is summed from zero and added to those before. */

@@ -597,7 +597,7 @@ static bool run_at_once(const weft_gemm_tile *tile)
 
     if (bytes < 0 || bytes > STACK_BYTES)
         return false;
-    weft_gemm_run_tile(tile, workspace);
+    weft_gemm_run_small(tile, workspace);
     return true;
 }
 

@@ -21,14 +21,33 @@
 
 enum { VECTORS_MOST = 8, UNPACKED_LINE = 64 };
 
-/* The i-th row: one of each four is addressed by a multiple of the stride that an address can have, or by
- * thrice. */
-UNPACKED_INLINE factor element_of(const char *const first[3], int64_t stride, int64_t thrice, int i)
-{
-    float x;
+/* Where a tile of A begins: rows are addressed from one in four, by multiples of the stride that an address
+ * can have, or by thrice. */
+typedef struct unpacked_rows {
+    const char *first[3];
+    int64_t stride, thrice, step;
+} unpacked_rows;
 
-    memcpy(&x, first[i / 4] + (i % 4 == 3 ? thrice : i % 4 * stride), sizeof(x));
-    return factor_of(x);
+/* One of k. */
+UNPACKED_INLINE void add_product(int rows, int vectors, int last, unpacked_rows *a, const float *from_b,
+                                 vec sum[][VECTORS_MOST])
+{
+    vec b[VECTORS_MOST];
+
+#pragma GCC unroll 8
+    for (int v = 0; v + 1 < vectors; v++)
+        b[v] = vec_load(from_b + v * LANES);
+    b[vectors - 1] = vec_load_some(from_b + (vectors - 1) * LANES, last);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++)
+        add_row(i, vectors,
+                (const float *)(const void *)(a->first[i / 4] + (i % 4 == 3 ? a->thrice : i % 4 * a->stride)),
+                b, sum[i]);
+    a->first[0] += a->step;
+    if (rows > 4)
+        a->first[1] += a->step;
+    if (rows > 8)
+        a->first[2] += a->step;
 }
 
 /* Lines of D are asked for before they are written, also those in which rows end. */
@@ -45,9 +64,9 @@ UNPACKED_INLINE void fetch_results(int rows, const char *first, int64_t stride, 
 UNPACKED_INLINE void unpacked_tile(int rows, int vectors, int last, const weft_unpacked *s,
                                    const float *from_a, const float *from_b, float *c)
 {
-    const int64_t stride = s->a_rs * 4, thrice = 3 * stride, a_step = s->a_cs * 4;
-    const char *a[3] = {(const char *)from_a, (const char *)from_a + 4 * stride,
-                        (const char *)from_a + 8 * stride};
+    const char *at = (const char *)from_a;
+    const int64_t stride = s->a_rs * 4, k = s->k, ldb = s->ldb;
+    unpacked_rows a = {{at, at + 4 * stride, at + 8 * stride}, stride, 3 * stride, s->a_cs * 4};
     vec sum[MR][VECTORS_MOST];
 
 #pragma GCC unroll 16
@@ -57,28 +76,12 @@ UNPACKED_INLINE void unpacked_tile(int rows, int vectors, int last, const weft_u
             sum[i][v] = vec_zero();
     }
     fetch_results(rows, (const char *)c, s->c_ld * 4, vectors * LANES * 4);
-    for (int64_t p = 0; p < s->k; p++) {
-        vec b[VECTORS_MOST];
-
-#pragma GCC unroll 8
-        for (int v = 0; v + 1 < vectors; v++)
-            b[v] = vec_load(from_b + v * LANES);
-        b[vectors - 1] = vec_load_some(from_b + (vectors - 1) * LANES, last);
-#pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            factor x = element_of(a, stride, thrice, i);
-
-#pragma GCC unroll 8
-            for (int v = 0; v < vectors; v++)
-                sum[i][v] = multiply_add(sum[i][v], x, b[v]);
-        }
-        a[0] += a_step;
-        if (rows > 4)
-            a[1] += a_step;
-        if (rows > 8)
-            a[2] += a_step;
-        from_b += s->ldb;
+    for (int64_t p = 1; p < k; p += 2, from_b += 2 * ldb) {
+        add_product(rows, vectors, last, &a, from_b, sum);
+        add_product(rows, vectors, last, &a, from_b + ldb, sum);
     }
+    if (k % 2)
+        add_product(rows, vectors, last, &a, from_b, sum);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         float *to = c + i * s->c_ld;

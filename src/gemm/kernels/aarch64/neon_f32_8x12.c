@@ -31,7 +31,6 @@ static void keep(int64_t k, const void *a, const void *b, const void *start, voi
 
 /* For unpacked_f32.h. */
 typedef float32x4_t vec;
-typedef float factor;
 
 static inline vec vec_zero(void)
 {
@@ -74,14 +73,12 @@ static inline void vec_store_some(float *to, vec v, int count)
         vst1q_lane_f32(to, v, 0);
 }
 
-static inline factor factor_of(float x)
+static inline void add_row(int i, int vectors, const float *x, const vec *b, vec *sum)
 {
-    return x;
-}
-
-static inline vec multiply_add(vec sum, factor x, vec v)
-{
-    return vfmaq_n_f32(sum, v, x);
+    (void)i;
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++)
+        sum[v] = vfmaq_n_f32(sum[v], b[v], *x);
 }
 
 enum { MR = 8, TILE_VECTORS = 3, LANES = 4 };

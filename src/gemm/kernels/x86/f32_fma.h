@@ -51,19 +51,24 @@ INLINE void products(int rows, int vectors, int lines, int64_t k, const void *pa
         product(rows, vectors, a, b, sum);
 }
 
-/* For unpacked_f32.h. */
-typedef vec factor;
-
-INLINE factor factor_of(float x)
+/* For unpacked_f32.h. Instructions are the limit there: where it takes no more loads than there is room for,
+ * and an address of one register, a broadcast is a part of its FMA. */
+INLINE void add_row(int i, int vectors, const float *x, const vec *b, vec *sum)
 {
-    return vec_one(x);
-}
+#if VECTOR_BYTES == 64
+    if (vectors == 1 || (vectors == 2 && i % 4 == 0)) {
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum[v]) : "v"(b[v]), "m"(*x));
+        return;
+    }
+#endif
+    vec one = vec_one(*x);
 
-/* In assembly for the reason above. */
-INLINE vec multiply_add(vec sum, factor x, vec v)
-{
-    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(v));
-    return sum;
+#pragma GCC unroll 8
+    for (int v = 0; v < vectors; v++)
+        __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[v]) : "v"(one), "v"(b[v]));
+    (void)i;
 }
 
 INLINE vec vec_load_some(const float *from, int count)
