@@ -439,6 +439,23 @@ static void check_coarsening(const char *name, int world, weft_op op, weft_layou
     CHECK(compared > 0);
 }
 
+/* Of a gemm_as of many ranks, which fetch for much longer than they multiply, as many tasks as were asked
+ * for: where their own tiles are few rounds, too. */
+static void many_fetch_few_tasks(const char *name, int world)
+{
+    weft_problem p = {.size = sizeof(p), .op = WEFT_OP_GEMM_AS, .alpha = 1, .l = 1};
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    p.m = p.n = 199288, p.k = 8192;
+    p.dtype = p.d_dtype = WEFT_BF16;
+    p.schedule = WEFT_SCHEDULE_TWO_LEVEL;
+    CHECK_INT(weft_machine_find(name, &machine, &error), WEFT_OK);
+    CHECK_INT(weft_problem_resolve(&p, world, &p, &error), WEFT_OK);
+    weft_choose_tiles(&machine, world, &p);
+    CHECK(weft_sim_regions(&p, world) <= WEFT_CHOOSE_REGIONS);
+}
+
 /* Over nodes, schedules that do not know them are simulated tile by tile, or refused. */
 static void check_refused(void)
 {
@@ -507,6 +524,10 @@ int main(void)
     check_coarsening("h100x16", 16, WEFT_OP_GEMM_RS, WEFT_LAYOUT_DEFAULT, 8192, 16384, 8000);
     check_coarsening("h100x1024", 128, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_ROWS, 8192, 8192, 40000);
     check_coarsening("h100x1024", 128, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_COLS, 8192, 8192, 40000);
+    check_coarsening("gb200x72", 63, WEFT_OP_GEMM_AS, WEFT_LAYOUT_DEFAULT, 16384, 57344, 40000);
+    check_coarsening("h100x1024", 128, WEFT_OP_GEMM_AS, WEFT_LAYOUT_DEFAULT, 16384, 16384, 500000);
+    many_fetch_few_tasks("gb200x72", 63);
+    many_fetch_few_tasks("h100x1024", 63);
     check_refused();
     return check_report("sim invariants");
 }
