@@ -329,8 +329,9 @@ static void check_growth(const weft_machine *machine, int world, const weft_prob
 /*
  * What once took longer than twice as much: DONE behind a sum, a join of lanes that nobody waits for, tiles
  * that were even but so small that starting them took longest, one tile where a shard each would have had
- * several, slices of k whose sums took longer than they saved, joins behind tasks that wait, and crews that
- * were counted for columns of ranks that a gemm_ar does not cut.
+ * several, slices of k whose sums took longer than they saved, joins behind tasks that wait, crews that
+ * were counted for columns of ranks that a gemm_ar does not cut, a latency of the network for every post of a
+ * message, and few rows that alone went through one rank of each node.
  */
 static void check_growth_of_few(void)
 {
@@ -355,6 +356,9 @@ static void check_growth_of_few(void)
         {"h100x1024", 14, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_FP8_E4M3, 5, 1364, 1202, 0},
         {"h200_link", 7, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_COLS, WEFT_BF16, 3527, 3, 125, 0},
         {"h20x8", 7, WEFT_OP_GEMM_AR, WEFT_LAYOUT_DEFAULT, WEFT_F16, 12, 419, 3707, 0},
+        {"h100x16", 16, WEFT_OP_ALL_REDUCE, WEFT_LAYOUT_DEFAULT, WEFT_BF16, 0, 0, 0, 11},
+        {"h100x1024", 9, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_FP8_E4M3, 209, 2, 5462, 0},
+        {"h100x16", 11, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_F16, 173, 2933, 2, 0},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
