@@ -26,6 +26,7 @@ enum {
     SUM_LANES = 2,                   /* where each waits for the sums that it sends: more only mix them up */
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
     FETCH_LANES = 4,                 /* the same where each fetches large blocks, one behind the other */
+    FETCH_TIMES = 8,                 /* as long as a product: then its tasks may be of any size */
     BLOCK_LANES = 64,                /* of blocks, and */
     BLOCK_CUTS = 16,                 /* messages of each, at most */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
@@ -78,19 +79,30 @@ static void coarsen_blocks(int world, int64_t regions, weft_problem *p)
     }
 }
 
+/* Whether taking in what all others have made is so much longer than making one's own that tasks of any size
+ * hide behind it. */
+static bool fetches_most(const weft_machine *machine, int world, const weft_problem *p)
+{
+    double fetch = (double)weft_dtype_size(p->d_dtype) / machine->link_gbs;
+    double multiply = 2 * (double)p->k / (machine->gflops[p->dtype] * machine->units) / world;
+
+    return p->op == WEFT_OP_GEMM_AS && p->schedule != WEFT_SCHEDULE_UNFUSED &&
+           fetch >= FETCH_TIMES * multiply;
+}
+
 /*
  * Thousands of ranks with a task per tile would be a hundred million tasks, so tasks grow until there are few
  * enough. First, twice as large tasks on half as many lanes of twice as many units: where there are several
  * waves they stay the same, and so do many lanes that move bytes. Then larger tasks on the same lanes, while
  * a lane keeps so many that its last one does not show. What is left then is too much by far: fewer lanes,
- * whatever it does. So it is in a gemm_as of many ranks over nodes: each of them fetches all results but its
- * own, beside which a product of so few columns takes no time.
+ * whatever it does. So it is in a gemm_as of many ranks: each of them fetches all results but its own, beside
+ * which a product of so few columns takes no time.
  */
-static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
+static void coarsen_gpu(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
 {
     int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : weft_divide_up(p->n, world);
     bool many = p->schedule == WEFT_SCHEDULE_TWO_LEVEL && world > WEFT_SIM_LOWERED,
-         fetches = many && p->op == WEFT_OP_GEMM_AS;
+         fetches = (many && p->op == WEFT_OP_GEMM_AS) || fetches_most(machine, world, p);
     int least = fetches ? FETCH_LANES : 1;
 
     if (many && p->op == WEFT_OP_GEMM_RS) {
@@ -105,9 +117,11 @@ static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
 
         if (few && !fetches && weft_sim_regions(p, world) < (double)regions * BEYOND)
             break;
+        /* Lanes beyond a round of tasks stay idle: which lane fetches what depends on how many there are. */
         if ((many_lanes || few) && p->tuning.workers > least)
-            p->tuning.workers = (int)weft_max(least, p->tuning.workers / 2);
-        if (p->tuning.tile_n < cols)
+            p->tuning.workers = (int)weft_max(least, (p->tuning.workers + (tasks < p->tuning.workers)) / 2);
+        /* Columns of few are soon ragged. */
+        if (p->tuning.tile_n < cols && !(fetches && p->tuning.tile_m < p->m))
             p->tuning.tile_n *= 2;
         else
             p->tuning.tile_m *= 2;
@@ -190,7 +204,7 @@ static void tune_gpu(const weft_machine *machine, int world, int64_t regions, we
     if (p->op == WEFT_OP_AG_GEMM && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && !p->tuning.copiers)
         p->tuning.copiers = GPU_COPIERS;
     if (open && grows && p->tuning.tile_m && p->tuning.tile_n)
-        coarsen_gpu(world, regions, p);
+        coarsen_gpu(machine, world, regions, p);
 }
 
 /*

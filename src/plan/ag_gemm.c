@@ -10,7 +10,7 @@
  * - two_level: over nodes (ag_gemm_nodes.c).
  * - unfused: everything is fetched first, then multiplied. Few rows of A are multiplied all at once: what
  *   their product takes is reading B, which for each shard by itself would be read as often as there are
- *   ranks. Over nodes they are gathered in two levels (ag_gemm_nodes.c).
+ *   ranks. Over nodes A is gathered in two levels (ag_gemm_nodes.c).
  *
  * The own shard comes first, then the peers' in rotation. No sum crosses ranks: the order of every sum is
  * that of the local GEMM.
@@ -159,7 +159,7 @@ static void unfused(weft_ag_gen *ag)
     uint32_t fetched = weft_builder_signals(gen->builder, 1);
     bool pack_b = weft_ag_declare_gathered(ag), library = !pack_b && weft_gemm_by_library(gen);
     bool at_once = weft_ag_gemm_at_once(gen->problem, gen->world);
-    int64_t tasks = gen->builder->domain ? weft_ag_gather_over_nodes(ag, fetched) : 0;
+    int64_t tasks = gen->builder->domain ? weft_ag_gather_over_nodes(ag, at_once, fetched) : 0;
 
     weft_staged_rest(gen->builder);
     for (int step = !pack_b && !at_once && !library;

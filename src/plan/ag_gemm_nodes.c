@@ -1,5 +1,5 @@
-/* Shards as units of two_level.h: where they come from, where they land, and their products; or all of a few
- * rows gathered before they are multiplied. */
+/* Shards as units of two_level.h: where they come from, where they land, and their products; or all of A
+ * gathered before it is multiplied. */
 #include "plan/ag_gemm_nodes.h"
 
 #include "core/dtype.h"
@@ -159,7 +159,7 @@ void weft_ag_two_level(weft_ag_gen *ag)
     ag->level = NULL;
 }
 
-/* ---- few rows, before the product --------------------------------------------------------------------- */
+/* ---- all of A, before the product --------------------------------------------------------------------- */
 
 enum { UNIT_BYTES = 256 << 10 }; /* of a message: longer ones are passed on while the next is on its way */
 
@@ -237,7 +237,7 @@ static void take_unit(void *context, int owner, int64_t unit)
     g->tasks++;
 }
 
-int64_t weft_ag_gather_over_nodes(weft_ag_gen *ag, uint32_t signal)
+int64_t weft_ag_gather_over_nodes(weft_ag_gen *ag, bool own_too, uint32_t signal)
 {
     weft_gemm_gen *gen = &ag->gen;
     gathering g = {.ag = ag, .signal = signal};
@@ -252,7 +252,7 @@ int64_t weft_ag_gather_over_nodes(weft_ag_gen *ag, uint32_t signal)
         size = weft_two_level_size(&level, mine);
         weft_two_level_send_own(&level);
         weft_staged_rest(gen->builder);
-        for (int i = 0; i < size && weft_ag_local_extent(ag); i++)
+        for (int i = own_too ? 0 : 1; i < size && weft_ag_local_extent(ag); i++)
             g.tasks += weft_ag_fetch_shard(
                 ag, level.members[level.first[mine] + (level.local[gen->me] + i) % size], signal);
         for (int step = 1; step < level.nodes; step++)

@@ -11,8 +11,9 @@
 /* All of the schedule. */
 void weft_ag_two_level(weft_ag_gen *ag);
 
-/* Few rows of A, every rank's, into the gathered operand, which is the same on all of a node: tasks of the
- * compute lanes, each of which posts `signal` here when there are several lanes. Returns their number. */
-int64_t weft_ag_gather_over_nodes(weft_ag_gen *ag, uint32_t signal);
+/* All rows of A, also those of this rank or only the others', into the gathered operand, which is the same on
+ * all of a node: tasks of the compute lanes, each of which posts `signal` here when there are several lanes.
+ * Returns their number. */
+int64_t weft_ag_gather_over_nodes(weft_ag_gen *ag, bool own_too, uint32_t signal);
 
 #endif

@@ -135,6 +135,13 @@ static inline bool weft_ag_gemm_at_once(const weft_problem *problem, int world)
            weft_ag_gemm_has_few_rows(problem, world) && !weft_problem_by_library(problem, world);
 }
 
+/* Whether an ag_gemm fetches all of A first, which crosses to each other node once. */
+static inline bool weft_ag_gemm_gathers_first(const weft_problem *problem, int world)
+{
+    return problem->op == WEFT_OP_AG_GEMM && problem->schedule == WEFT_SCHEDULE_UNFUSED && world > 1 &&
+           problem->layout == WEFT_LAYOUT_GATHER_A && !weft_problem_by_library(problem, world);
+}
+
 static inline int weft_compute_lanes(const weft_problem *problem)
 {
     return problem->tuning.workers > 0 ? problem->tuning.workers : 1;

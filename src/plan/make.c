@@ -69,7 +69,7 @@ bool weft_plan_can_be_staged(const weft_problem *problem, const int32_t *domain,
 
 static bool knows_domains(const weft_problem *resolved, const int32_t *domain, int world)
 {
-    return resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL || weft_ag_gemm_at_once(resolved, world) ||
+    return resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL || weft_ag_gemm_gathers_first(resolved, world) ||
            weft_two_level_takes_multimem(resolved, domain, world) ||
            (resolved->op >= WEFT_OP_ALL_REDUCE && resolved->tuning.staged);
 }

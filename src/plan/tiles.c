@@ -76,8 +76,9 @@ static extents extents_of(const weft_problem *p, int world)
         steps = p->schedule == WEFT_SCHEDULE_DIRECT ? 1 : shards;
         return by_rows ? (extents){shards, part_m, p->n, part_k, false, steps, 0}
                        : (extents){shards, p->m, part_n, part_k, false, steps, 0};
-    case WEFT_OP_GEMM_AR:
-        return (extents){1, p->m, p->n, part_k, !two_level, two_level ? world : 1, owners};
+    case WEFT_OP_GEMM_AR: /* of two ranks' two_shot, too, an own tile starts from the peer's sum */
+        steps = two_level || (p->schedule == WEFT_SCHEDULE_TWO_SHOT && world == 2) ? world : 1;
+        return (extents){1, p->m, p->n, part_k, !two_level, steps, owners};
     default:
         return (extents){1, p->m, part_n, p->k, !two_level, 1, 0};
     }
@@ -142,7 +143,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
     g->cost = first = task_cost(p, steps, rows, cols, e->k, false);
     if (rounds > 1)
         g->cost += (rounds - 1) * (keeps_columns(p, g) ? task_cost(p, steps, rows, cols, e->k, true) : first);
-    if (p->op == WEFT_OP_GEMM_AR && e->steps > 1 && g->across > 1)
+    if (p->op == WEFT_OP_GEMM_AR && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && e->steps > 1 && g->across > 1)
         g->cost += rounds * TRAVEL_MOVES * result_steps * (double)rows * (double)cols;
     if (e->owners) /* an owner adds a tile up where it has multiplied it: few tiles are few workers */
         g->cost += ceil(ceil(g->tiles / e->owners) / (double)lanes) * e->owners * OWNER_MOVES * result_steps *

@@ -352,12 +352,22 @@ static void look(engine *e, uint32_t lane)
         take_place(e, lane);
 }
 
+/* A message to another node brings what is posted there along: it is seen when the bytes are. */
+static double flag_ns(const engine *e, uint32_t task, int from, int to)
+{
+    const model_task *posting = &e->m->tasks[task];
+
+    return is_message(e, posting) && e->m->transfers[posting->transfer0].to == to
+               ? 0
+               : links_flag_ns(e->m, from, to);
+}
+
 static void post(engine *e, uint32_t task, int from, const model_post *posted)
 {
     signal_state *signal = &e->signals[(size_t)posted->rank * e->m->signal_count + posted->signal];
     post_state *made = &e->posts[signal->post0 + signal->count];
 
-    *made = (post_state){e->now + links_flag_ns(e->m, from, posted->rank), task};
+    *made = (post_state){e->now + flag_ns(e, task, from, posted->rank), task};
     if (signal->count && made[-1].visible_ns > made->visible_ns)
         *made = made[-1];
     signal->count++;

@@ -154,6 +154,28 @@ static void relay(weft_builder *b, uint32_t x)
     weft_builder_end(b);
 }
 
+/* Ranks of the first node send to those of the second, which multiply when what was sent is there. */
+static void message(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COMPUTE, 1);
+    uint32_t here = weft_builder_signals(b, 1);
+    bool sends = b->rank < b->world / 2;
+
+    weft_builder_expect(b, here, !sends);
+    weft_builder_task(b, lane, sends ? WEFT_TASK_COPY : WEFT_TASK_GEMM, 0);
+    if (sends) {
+        weft_builder_to(b, block(x, b->rank + b->world / 2, 0, 1000, 1));
+        weft_builder_from(b, block(x, b->rank, 0, 1000, 1));
+        weft_builder_post(b, here, b->rank + b->world / 2);
+    } else {
+        weft_builder_to(b, block(x, b->rank, 2000, 16, 16));
+        weft_builder_from(b, block(x, b->rank, 0, 16, 8));
+        weft_builder_from(b, block(x, b->rank, 0, 8, 16));
+        weft_builder_wait(b, here, 1);
+    }
+    weft_builder_end(b);
+}
+
 static void stuck(weft_builder *b, uint32_t x)
 {
     int lane = weft_builder_lanes(b, WEFT_LANE_COMPUTE, 1);
@@ -337,6 +359,10 @@ static void gpu_times(void)
     /* Ranks 3 and 7 pull from the other node at half the rate, and all flags to there take longer. */
     r = simulate(gpu_text, "", 8, 1, pull_neighbour, WEFT_OK);
     CHECK_US(r, launch + 1 + 8.0 + 1 + 0.01 + 1);
+
+    /* Put with signal is one message: the network's latency once for the bytes and their post. */
+    r = simulate(gpu_text, "", 8, 4, message, WEFT_OK);
+    CHECK_US(r, launch + 1 + 0.01 + 8.0 + 1 + 2.048);
 
     r = simulate(gpu_text, "", 3, 4, relay, WEFT_OK);
     CHECK_INT(r.bound, WEFT_BOUND_COMPUTE);

@@ -329,8 +329,9 @@ static void check_growth(const weft_machine *machine, int world, const weft_prob
 /*
  * What once took longer than twice as much: DONE behind a sum, a join of lanes that nobody waits for, tiles
  * that were even but so small that starting them took longest, one tile where a shard each would have had
- * several, slices of k whose sums took longer than they saved, joins behind tasks that wait, and crews that
- * were counted for columns of ranks that a gemm_ar does not cut.
+ * several, slices of k whose sums took longer than they saved, joins behind tasks that wait, crews that
+ * were counted for columns of ranks that a gemm_ar does not cut, a latency of the network for every post of a
+ * message, and few rows that alone went through one rank of each node.
  */
 static void check_growth_of_few(void)
 {
@@ -355,6 +356,9 @@ static void check_growth_of_few(void)
         {"h100x1024", 14, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_FP8_E4M3, 5, 1364, 1202, 0},
         {"h200_link", 7, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_COLS, WEFT_BF16, 3527, 3, 125, 0},
         {"h20x8", 7, WEFT_OP_GEMM_AR, WEFT_LAYOUT_DEFAULT, WEFT_F16, 12, 419, 3707, 0},
+        {"h100x16", 16, WEFT_OP_ALL_REDUCE, WEFT_LAYOUT_DEFAULT, WEFT_BF16, 0, 0, 0, 11},
+        {"h100x1024", 9, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_FP8_E4M3, 209, 2, 5462, 0},
+        {"h100x16", 11, WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A, WEFT_F16, 173, 2933, 2, 0},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -439,6 +443,23 @@ static void check_coarsening(const char *name, int world, weft_op op, weft_layou
     CHECK(compared > 0);
 }
 
+/* Of a gemm_as of many ranks, which fetch for much longer than they multiply, as many tasks as were asked
+ * for: where their own tiles are few rounds, too. */
+static void many_fetch_few_tasks(const char *name, int world)
+{
+    weft_problem p = {.size = sizeof(p), .op = WEFT_OP_GEMM_AS, .alpha = 1, .l = 1};
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    p.m = p.n = 199288, p.k = 8192;
+    p.dtype = p.d_dtype = WEFT_BF16;
+    p.schedule = WEFT_SCHEDULE_TWO_LEVEL;
+    CHECK_INT(weft_machine_find(name, &machine, &error), WEFT_OK);
+    CHECK_INT(weft_problem_resolve(&p, world, &p, &error), WEFT_OK);
+    weft_choose_tiles(&machine, world, &p);
+    CHECK(weft_sim_regions(&p, world) <= WEFT_CHOOSE_REGIONS);
+}
+
 /* Over nodes, schedules that do not know them are simulated tile by tile, or refused. */
 static void check_refused(void)
 {
@@ -507,6 +528,10 @@ int main(void)
     check_coarsening("h100x16", 16, WEFT_OP_GEMM_RS, WEFT_LAYOUT_DEFAULT, 8192, 16384, 8000);
     check_coarsening("h100x1024", 128, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_ROWS, 8192, 8192, 40000);
     check_coarsening("h100x1024", 128, WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_COLS, 8192, 8192, 40000);
+    check_coarsening("gb200x72", 63, WEFT_OP_GEMM_AS, WEFT_LAYOUT_DEFAULT, 16384, 57344, 40000);
+    check_coarsening("h100x1024", 128, WEFT_OP_GEMM_AS, WEFT_LAYOUT_DEFAULT, 16384, 16384, 500000);
+    many_fetch_few_tasks("gb200x72", 63);
+    many_fetch_few_tasks("h100x1024", 63);
     check_refused();
     return check_report("sim invariants");
 }

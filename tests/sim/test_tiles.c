@@ -527,6 +527,27 @@ static void a_plain_b_is_packed_once(void)
     }
 }
 
+/* Between two ranks an owner's product starts from its peer's: tiles of each are enough for all workers, or
+ * the half of them waits for the other. */
+static void both_halves_use_all_workers(void)
+{
+    for (int w = 0; w < WORKERS; w++)
+        for (int64_t m = 64; m <= 4096; m *= 4) {
+            weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, &layers[1], m, 2,
+                                        workers[w]),
+                         halved;
+            double us;
+
+            if (m * p.n < (int64_t)workers[w] << 14)
+                continue;
+            weft_plan_tiles(&p, 2, &steps);
+            us = simulated(&p, 2);
+            halved = p;
+            halved.tuning.workers = workers[w] / 2;
+            CHECK(us < 0.75 * simulated(&halved, 2));
+        }
+}
+
 /* All workers of an owner add up what its peers have sent, not the two that have its tiles. */
 static void owners_finish_with_all_workers(void)
 {
@@ -636,6 +657,7 @@ int main(void)
     cut_rows_share_a_packed_b();
     few_workers_keep_wide_tiles();
     a_plain_b_is_packed_once();
+    both_halves_use_all_workers();
     owners_finish_with_all_workers();
     collectives_use_the_team();
     widened_tiles_are_thick();
