@@ -20,10 +20,12 @@
 #include <sys/mman.h>
 #include <time.h>
 
+static const double AT_ONCE = 2e6; /* multiplications between two looks at the clock, at least */
+
 enum { RUNS_MOST = 999, RUNS_LEAST = 3, HUGE_PAGE = 2 << 20 };
 
 typedef struct product {
-    int m, n, k, ldd;
+    int m, n, k, ldd, times; /* times: in a row, so that a small one takes longer than looking at the clock */
     float *a, *b, *d;
 } product;
 
@@ -50,24 +52,27 @@ static float *make(int64_t rows, int64_t cols)
     return matrix;
 }
 
-/* `peer` NULL: weft. */
+/* `peer` NULL: weft. Seconds of one of them. */
 static double run(const product *p, const blas_library *peer)
 {
     double start = thread_seconds();
     weft_gemm_args args;
 
-    if (peer) {
+    for (int i = 0; peer && i < p->times; i++)
         peer->sgemm(BLAS_ROW_MAJOR, BLAS_PLAIN, BLAS_PLAIN, p->m, p->n, p->k, 1, p->a, p->k, p->b, p->n, 0,
                     p->d, p->ldd);
-        return thread_seconds() - start;
-    }
+    if (peer)
+        return (thread_seconds() - start) / p->times;
     weft_gemm_args_init(&args, WEFT_F32, p->m, p->n, p->k);
     args.a = p->a;
     args.b = p->b;
     args.d = p->d;
     args.ldd = p->ldd;
     args.threads = 1;
-    return weft_gemm(&args) == WEFT_OK ? thread_seconds() - start : 0;
+    for (int i = 0; i < p->times; i++)
+        if (weft_gemm(&args) != WEFT_OK)
+            return 0;
+    return (thread_seconds() - start) / p->times;
 }
 
 static int by_size(const void *a, const void *b)
@@ -92,6 +97,7 @@ int main(int argc, char **argv)
         return 2;
     }
     p.ldd = p.n + (argc > 6 ? atoi(argv[6]) : 0);
+    p.times = 1 + (int)(AT_ONCE / ((double)p.m * p.n * p.k));
     p.a = make(p.m, p.k);
     p.b = make(p.k, p.n);
     p.d = make(p.m, p.ldd);
