@@ -225,12 +225,11 @@ def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
     return view.pointer or C.addressof(_NOTHING)  # torch has none for no elements, and 0 says that there is no vector
 
 
-def _scales(operands: Any, **given: Tuple[Any, Optional[int]]) -> None:
-    """Factors of a run, each with how many they must be, where that is known."""
-    for name, (x, length) in given.items():
+def _scales(operands: Any, lengths: Dict[str, int], **given: Any) -> None:
+    """Factors of a run."""
+    for name, x in given.items():
         if x is not None:
-            count = _arrays.flat(x, name).elements if length is None else length
-            setattr(operands, name, _vector(x, count, dtype_of("float32"), name))
+            setattr(operands, name, _vector(x, lengths[name], dtype_of("float32"), name))
 
 
 # ---- over the ranks of a group ----------------------------------------------------------------------------
@@ -313,6 +312,21 @@ def _local(p: Any, group: Group) -> Dict[str, Tuple[int, int]]:
 def _paired(p: Any) -> int:
     """Columns of B for one of D."""
     return 1 + (p.act >= ACTIVATIONS["relu_gated"])
+
+
+def _factors(p: Any, local: Dict[str, Tuple[int, int]]) -> Dict[str, int]:
+    """How many factors a run of a problem has, where it has any."""
+    (rows, cols), gathers = local["d"], p.op == OPS["ag_gemm"]  # which counts blocks over what it has gathered
+    wide = cols * _paired(p)
+    blocks = -(-(p.k if gathers else local["a"][1]) // 128)
+    return {
+        "alpha": 1,
+        "beta": 1,
+        "row_scale": rows,
+        "col_scale": wide,
+        "a_scale": (rows if gathers else local["a"][0]) * blocks,
+        "b_scale": blocks * -(-(wide if gathers else local["b"][1]) // 128),
+    }
 
 
 _RUN = {op: getattr(lib, "weft_" + op) for op in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as")}
@@ -398,17 +412,8 @@ def product(
         if (third.rows, third.cols, third.batch, third.trans, third.dtype) != (d.rows, d.cols, d.batch, 0, d.dtype):
             raise ArgumentError("c must have the shape and type of out")
         operands.c, operands.ldc, operands.stride_c = third.pointer, third.ld, third.stride
-    wide = cols * _paired(problem)
-    operands.bias = _vector(bias, wide, d.dtype, "bias")
-    gathers = op == "ag_gemm"  # and counts blocks over what it has gathered
-    blocks = -(-(problem.k if gathers else left.cols) // 128)
-    _scales(
-        operands,
-        row_scale=(row_scale, rows),
-        col_scale=(col_scale, wide),
-        a_scale=(a_scale, (rows if gathers else left.rows) * blocks),
-        b_scale=(b_scale, blocks * -(-(wide if gathers else n_b) // 128)),
-    )
+    operands.bias = _vector(bias, cols * _paired(problem), d.dtype, "bias")
+    _scales(operands, _factors(problem, local), row_scale=row_scale, col_scale=col_scale, a_scale=a_scale, b_scale=b_scale)
     group._follow(a, b, out, bias, c)
     group._call(_RUN[op], C.byref(problem), C.byref(operands))
     return out
@@ -500,31 +505,41 @@ class Plan:
             elif x is not None:
                 stored_transposed = bool({"a": self._made.transa, "b": self._made.transb}.get(name))
                 m = _arrays.matrix_of(x, name, written=name == "d", is_part=stored_transposed)
-                if m.trans and not stored_transposed:
+                if m.trans and not stored_transposed and 1 not in (m.rows, m.cols):
                     raise ArgumentError(f"{name} is transposed; the plan has it row by row (contiguous() copies it)")
                 self._check(name, m.dtype, m.batch, (m.cols, m.rows) if m.trans else (m.rows, m.cols))
                 setattr(operands, name, m.pointer)
-                setattr(operands, "ld" + name, m.ld)
+                setattr(operands, "ld" + name, self._pitch(name, m))
                 setattr(operands, "stride_" + name, m.stride)
         for name, x in (("bias", bias), ("send", send), ("recv", recv)):
             if x is not None:
                 view = _arrays.flat(x, name, written=name == "recv")
                 self._check(name, view.dtype, self._made.l, (view.elements,))
                 setattr(operands, name, view.pointer)
-        _scales(
-            operands,
-            alpha=(alpha, 1),
-            beta=(beta, 1),
-            row_scale=(row_scale, None),
-            col_scale=(col_scale, None),
-            a_scale=(a_scale, None),
-            b_scale=(b_scale, None),
-        )
+        factors = {
+            "alpha": alpha, "beta": beta, "row_scale": row_scale, "col_scale": col_scale, "a_scale": a_scale, "b_scale": b_scale
+        }  # fmt: skip
+        if any(x is not None for x in factors.values()):
+            if "d" not in self._stored:
+                raise ArgumentError("a plan of a collective takes no factors")
+            _scales(operands, _factors(self._made, _local(self._made, self.group)), **factors)
         if stream is None:
             self.group._follow(a, b, d, c, bias, send, recv, ordered=False)
             self.group._call_on(lib.weft_run, self._plan, C.byref(operands))
         else:
             self.group._call_on(lib.weft_run_on, self._plan, C.byref(operands), stream)
+
+    def _pitch(self, name: str, m: _arrays.Matrix) -> int:
+        """Elements between the rows of an operand as the plan has it: one row may be given as a column, and the other way round."""
+        rows, cols = self._stored[name]
+        if 1 not in (rows, cols) or not rows * cols:
+            return m.ld
+        step = m.ld if (m.cols if m.trans else m.rows) > 1 else 1  # from one element to the next
+        if cols == 1:
+            return step
+        if step > 1:
+            raise ArgumentError(f"{name} is one row in the plan; its elements are {step} apart (contiguous() copies it)")
+        return cols
 
     def _check(self, name: str, dtype: DType, batch: int, shape: Tuple[int, ...], packed: bool = False) -> None:
         """An operand is of the type and size that the plan has it on this rank, and packed where it wants that."""
