@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes as C
 import sys
 from typing import Any, NamedTuple, Sequence, Tuple
 
 from .dtypes import BY_NAME, DType, dtype_of, numpy_dtype, torch_dtype
 from .errors import ArgumentError
+
+_NOTHING = (C.c_int64 * 2)()
+NOWHERE = C.addressof(_NOTHING)
+"""Where what has no elements lies: torch says 0, by which the library is told that there is no such operand."""
 
 _TORCH_DTYPES: dict = {}
 _NUMPY_DTYPES: dict = {}
@@ -57,7 +62,7 @@ def view_of(x: Any, what: str = "array") -> View:
             raise ArgumentError(f"{what} of the layout {x.layout} lies in no memory of its own; to_dense() does") from error
         if not pointer and x.is_meta and x.numel():
             raise ArgumentError(f"{what} is on the device 'meta', where tensors have no elements")
-        return View(pointer, tuple(x.shape), x.stride(), dtype)
+        return View(pointer or (NOWHERE if x.is_cpu and not x.numel() else 0), tuple(x.shape), x.stride(), dtype)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
         dtype = _NUMPY_DTYPES.get(x.dtype)

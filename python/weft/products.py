@@ -211,9 +211,6 @@ def gemm(
     return out
 
 
-_NOTHING = C.c_char()
-
-
 def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
     if x is None:
         return None
@@ -222,7 +219,7 @@ def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
         raise ArgumentError(
             f"{what} must be {length} elements of {dtype.name}; it is {view.elements} of {view.dtype.name}"
         )
-    return view.pointer or C.addressof(_NOTHING)  # torch has none for no elements, and 0 says that there is no vector
+    return view.pointer or _arrays.NOWHERE  # 0, of a GPU's tensor without elements, says that there is no vector
 
 
 def _scales(operands: Any, lengths: Dict[str, int], **given: Any) -> None:
