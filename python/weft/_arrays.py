@@ -150,9 +150,18 @@ class Matrix(NamedTuple):
     dtype: DType
 
 
-def matrix_of(x: Any, what: str, written: bool = False, is_part: bool = False) -> Matrix:
-    """A matrix or a batch of matrices, row-major or transposed, as the library takes it. One column may be both; as a rank's
-    part it is what its strides would say of two, which peers may have."""
+def by_rows(x: Any) -> Any:
+    """The same matrix row by row: itself, or a copy."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.contiguous() if x.numel() else x.new_empty(x.shape)
+    import numpy
+
+    return numpy.array(x, order="C")
+
+
+def matrix_of(x: Any, what: str, written: bool = False) -> Matrix:
+    """A matrix or a batch of matrices, row-major or transposed, as the library takes it."""
     view = view_of(x, what)
     if written:
         _check_writable(x, what)
@@ -162,8 +171,7 @@ def matrix_of(x: Any, what: str, written: bool = False, is_part: bool = False) -
     row_step, col_step = view.strides[-2:]
     if (not rows or not cols) and 1 not in (row_step, col_step):  # as numpy makes them: they say nothing
         row_step, col_step = cols, 1
-    transposed_column = is_part and row_step == cols == 1 < rows <= col_step
-    if (col_step == 1 or cols == 1) and not transposed_column:
+    if col_step == 1 or cols == 1:
         trans, ld = 0, max(row_step, cols) if rows > 1 else cols
     elif row_step == 1 or rows == 1:
         trans, ld = 1, max(col_step, rows) if cols > 1 else rows

@@ -287,6 +287,16 @@ def _extents(
     return {e: _whole(given[e], mine[e], group, e, granules) if e in spread else mine[e] for e in mine}
 
 
+def _part_of_one(
+    op: str, layout: str, extents: str, whole: Dict[str, int], granules: Dict[str, int], group: Group
+) -> bool:
+    """Whether some ranks have one row or column of a matrix, or none, and others more: how it lies says one row as little as one
+    column, so that ranks would say different things, and all have it row by row."""
+    spread = _SPREAD.get((op, layout), "k")
+    sizes = ([part(whole[e], group.size, rank, granules[e])[1] for rank in (0, group.size - 1)] for e in extents if e in spread)
+    return any(last <= 1 < first for first, last in sizes)
+
+
 def _local(p: Any, group: Group) -> Dict[str, Tuple[int, int]]:
     """What of a problem's matrices this rank has."""
     m, n, k = (
@@ -358,9 +368,9 @@ def product(
     granule_k: int = 1,
 ) -> Any:
     """One of the four products, see the methods of :class:`weft.Group`."""
-    left = _arrays.matrix_of(a, "a", is_part=True)
+    left = _arrays.matrix_of(a, "a")
     packed = b if isinstance(b, Packed) else None
-    right = None if packed else _arrays.matrix_of(b, "b", is_part=True)
+    right = None if packed else _arrays.matrix_of(b, "b")
     k_b, n_b = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
     if layout == "default":  # two schedules mean the other layout
         layout = {"allgather_rotating_b": "gather_b", "reducescatter_tiling_b": "scatter_cols"}.get(schedule, layout)
@@ -368,6 +378,12 @@ def product(
     whole = _extents(
         op, layout, group, (left.rows, left.cols), (k_b, _columns(act, n_b)), {"m": m, "n": n, "k": k}, granules
     )
+    if _part_of_one(op, layout, "mk", whole, granules, group) and left.trans:
+        a = _arrays.by_rows(a)
+        left = _arrays.matrix_of(a, "a")
+    if right and _part_of_one(op, layout, "kn", whole, granules, group) and right.trans:
+        b = _arrays.by_rows(b)
+        right = _arrays.matrix_of(b, "b")
     blocked = a_scale is not None or b_scale is not None
     problem = _problem(
         op, **whole, l=left.batch, dtype=left.dtype, transa=left.trans, transb=0 if packed else right.trans,  # type: ignore[union-attr]
@@ -501,7 +517,7 @@ class Plan:
                 operands.b = x.pointer
             elif x is not None:
                 stored_transposed = bool({"a": self._made.transa, "b": self._made.transb}.get(name))
-                m = _arrays.matrix_of(x, name, written=name == "d", is_part=stored_transposed)
+                m = _arrays.matrix_of(x, name, written=name == "d")
                 if m.trans and not stored_transposed and 1 not in (m.rows, m.cols):
                     raise ArgumentError(f"{name} is transposed; the plan has it row by row (contiguous() copies it)")
                 self._check(name, m.dtype, m.batch, (m.cols, m.rows) if m.trans else (m.rows, m.cols))

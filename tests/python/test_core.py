@@ -236,6 +236,16 @@ class Products(unittest.TestCase):
 
         weft.run_threads(2, body)
 
+    def test_a_rank_with_one_row_is_transposed_as_the_others_are(self) -> None:
+        def body(group: weft.Group) -> None:
+            a, w = whole(1, 8, 5), whole(2, 8, 4)
+            for m, granule in ((5, 1), (3, 1), (2, 1), (5, 2)):
+                mine = cut(a[:, :m], 1, group, granule).copy().T
+                y = group.ag_gemm(mine, w, m=m, n=4 * group.size, granule_m=granule)
+                np.testing.assert_array_equal(y, a[:, :m].T @ w)
+
+        weft.run_threads(3, body)
+
     def test_a_plan_reads_one_row_where_it_lies(self) -> None:
         x, b, held = whole(1, 8, 1), whole(2, 8, 3), np.full((8, 16), 99, "f4")
         held[:, :1] = x
