@@ -110,8 +110,8 @@ typedef struct weft_id {
 WEFT_API weft_status weft_id_create(weft_id *id);
 WEFT_API weft_status weft_group_create(const weft_id *id, int rank, int size, weft_group **group);
 
-/* The same where the members can gather: the function, called once on each, puts the `bytes` bytes at `mine`
- * of every rank into `all`, rank by rank, and returns 0, as MPI_Allgather does. */
+/* The same where the members can gather: the function, called once on each (on several nodes twice), puts the
+ * `bytes` bytes at `mine` of every rank into `all`, rank by rank, and returns 0, as MPI_Allgather does. */
 typedef int (*weft_allgather_fn)(void *context, const void *mine, size_t bytes, void *all);
 WEFT_API weft_status weft_group_create_from(weft_allgather_fn allgather, void *context, int rank, int size,
                                             weft_group **group);

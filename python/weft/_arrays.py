@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes as C
 import sys
 from typing import Any, NamedTuple, Sequence, Tuple
 
 from .dtypes import BY_NAME, DType, dtype_of, numpy_dtype, torch_dtype
 from .errors import ArgumentError
+
+_NOTHING = (C.c_int64 * 2)()
+NOWHERE = C.addressof(_NOTHING)
+"""Where what has no elements lies: torch says 0, by which the library is told that there is no such operand."""
 
 _TORCH_DTYPES: dict = {}
 _NUMPY_DTYPES: dict = {}
@@ -57,7 +62,7 @@ def view_of(x: Any, what: str = "array") -> View:
             raise ArgumentError(f"{what} of the layout {x.layout} lies in no memory of its own; to_dense() does") from error
         if not pointer and x.is_meta and x.numel():
             raise ArgumentError(f"{what} is on the device 'meta', where tensors have no elements")
-        return View(pointer, tuple(x.shape), x.stride(), dtype)
+        return View(pointer or (NOWHERE if x.is_cpu and not x.numel() else 0), tuple(x.shape), x.stride(), dtype)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
         dtype = _NUMPY_DTYPES.get(x.dtype)
@@ -145,9 +150,18 @@ class Matrix(NamedTuple):
     dtype: DType
 
 
-def matrix_of(x: Any, what: str, written: bool = False, is_part: bool = False) -> Matrix:
-    """A matrix or a batch of matrices, row-major or transposed, as the library takes it. One column may be both; as a rank's
-    part it is what its strides would say of two, which peers may have."""
+def by_rows(x: Any) -> Any:
+    """The same matrix row by row: itself, or a copy."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.contiguous() if x.numel() else x.new_empty(x.shape)
+    import numpy
+
+    return numpy.array(x, order="C")
+
+
+def matrix_of(x: Any, what: str, written: bool = False) -> Matrix:
+    """A matrix or a batch of matrices, row-major or transposed, as the library takes it."""
     view = view_of(x, what)
     if written:
         _check_writable(x, what)
@@ -157,8 +171,7 @@ def matrix_of(x: Any, what: str, written: bool = False, is_part: bool = False) -
     row_step, col_step = view.strides[-2:]
     if (not rows or not cols) and 1 not in (row_step, col_step):  # as numpy makes them: they say nothing
         row_step, col_step = cols, 1
-    transposed_column = is_part and row_step == cols == 1 < rows <= col_step
-    if (col_step == 1 or cols == 1) and not transposed_column:
+    if col_step == 1 or cols == 1:
         trans, ld = 0, max(row_step, cols) if rows > 1 else cols
     elif row_step == 1 or rows == 1:
         trans, ld = 1, max(col_step, rows) if cols > 1 else rows

@@ -157,6 +157,8 @@ class MoE:
         expert so many rows."""
         here = len(self.local_experts)
         kind: DType = _arrays.view_of(like).dtype
+        if self.row_bytes % kind.size:
+            raise ArgumentError(f"rows of {self.row_bytes} bytes are no whole elements of {kind.name}")
         start: Any
         places: Any
         if self.group.on_gpu:
@@ -269,6 +271,8 @@ class FeedForward:
                 f"this rank has {count} experts; gate, up and down have {len(gate)}, {len(up)} and {len(down)}"
             )
         first = _arrays.view_of(gate[0]) if count else None
+        if first is not None and len(first.shape) != 2:
+            raise ArgumentError(f"gate must be hidden x inter; its shape is {first.shape}")
         inter, kind = (first.shape[1], first.dtype) if first is not None else (8, moe.dtype)
         stored = _Weights(size=C.sizeof(_Weights), inter=inter, dtype=kind.code)
         kept = []  # the lists of addresses, until the weights are packed

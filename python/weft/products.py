@@ -211,9 +211,6 @@ def gemm(
     return out
 
 
-_NOTHING = C.c_char()
-
-
 def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
     if x is None:
         return None
@@ -222,15 +219,14 @@ def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
         raise ArgumentError(
             f"{what} must be {length} elements of {dtype.name}; it is {view.elements} of {view.dtype.name}"
         )
-    return view.pointer or C.addressof(_NOTHING)  # torch has none for no elements, and 0 says that there is no vector
+    return view.pointer or _arrays.NOWHERE  # 0, of a GPU's tensor without elements, says that there is no vector
 
 
-def _scales(operands: Any, **given: Tuple[Any, Optional[int]]) -> None:
-    """Factors of a run, each with how many they must be, where that is known."""
-    for name, (x, length) in given.items():
+def _scales(operands: Any, lengths: Dict[str, int], **given: Any) -> None:
+    """Factors of a run."""
+    for name, x in given.items():
         if x is not None:
-            count = _arrays.flat(x, name).elements if length is None else length
-            setattr(operands, name, _vector(x, count, dtype_of("float32"), name))
+            setattr(operands, name, _vector(x, lengths[name], dtype_of("float32"), name))
 
 
 # ---- over the ranks of a group ----------------------------------------------------------------------------
@@ -291,6 +287,16 @@ def _extents(
     return {e: _whole(given[e], mine[e], group, e, granules) if e in spread else mine[e] for e in mine}
 
 
+def _part_of_one(
+    op: str, layout: str, extents: str, whole: Dict[str, int], granules: Dict[str, int], group: Group
+) -> bool:
+    """Whether some ranks have one row or column of a matrix, or none, and others more: how it lies says one row as little as one
+    column, so that ranks would say different things, and all have it row by row."""
+    spread = _SPREAD.get((op, layout), "k")
+    sizes = ([part(whole[e], group.size, rank, granules[e])[1] for rank in (0, group.size - 1)] for e in extents if e in spread)
+    return any(last <= 1 < first for first, last in sizes)
+
+
 def _local(p: Any, group: Group) -> Dict[str, Tuple[int, int]]:
     """What of a problem's matrices this rank has."""
     m, n, k = (
@@ -313,6 +319,21 @@ def _local(p: Any, group: Group) -> Dict[str, Tuple[int, int]]:
 def _paired(p: Any) -> int:
     """Columns of B for one of D."""
     return 1 + (p.act >= ACTIVATIONS["relu_gated"])
+
+
+def _factors(p: Any, local: Dict[str, Tuple[int, int]]) -> Dict[str, int]:
+    """How many factors a run of a problem has, where it has any."""
+    (rows, cols), gathers = local["d"], p.op == OPS["ag_gemm"]  # which counts blocks over what it has gathered
+    wide = cols * _paired(p)
+    blocks = -(-(p.k if gathers else local["a"][1]) // 128)
+    return {
+        "alpha": 1,
+        "beta": 1,
+        "row_scale": rows,
+        "col_scale": wide,
+        "a_scale": (rows if gathers else local["a"][0]) * blocks,
+        "b_scale": blocks * -(-(wide if gathers else local["b"][1]) // 128),
+    }
 
 
 _RUN = {op: getattr(lib, "weft_" + op) for op in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as")}
@@ -347,9 +368,9 @@ def product(
     granule_k: int = 1,
 ) -> Any:
     """One of the four products, see the methods of :class:`weft.Group`."""
-    left = _arrays.matrix_of(a, "a", is_part=True)
+    left = _arrays.matrix_of(a, "a")
     packed = b if isinstance(b, Packed) else None
-    right = None if packed else _arrays.matrix_of(b, "b", is_part=True)
+    right = None if packed else _arrays.matrix_of(b, "b")
     k_b, n_b = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
     if layout == "default":  # two schedules mean the other layout
         layout = {"allgather_rotating_b": "gather_b", "reducescatter_tiling_b": "scatter_cols"}.get(schedule, layout)
@@ -357,6 +378,12 @@ def product(
     whole = _extents(
         op, layout, group, (left.rows, left.cols), (k_b, _columns(act, n_b)), {"m": m, "n": n, "k": k}, granules
     )
+    if _part_of_one(op, layout, "mk", whole, granules, group) and left.trans:
+        a = _arrays.by_rows(a)
+        left = _arrays.matrix_of(a, "a")
+    if right and _part_of_one(op, layout, "kn", whole, granules, group) and right.trans:
+        b = _arrays.by_rows(b)
+        right = _arrays.matrix_of(b, "b")
     blocked = a_scale is not None or b_scale is not None
     problem = _problem(
         op, **whole, l=left.batch, dtype=left.dtype, transa=left.trans, transb=0 if packed else right.trans,  # type: ignore[union-attr]
@@ -398,17 +425,8 @@ def product(
         if (third.rows, third.cols, third.batch, third.trans, third.dtype) != (d.rows, d.cols, d.batch, 0, d.dtype):
             raise ArgumentError("c must have the shape and type of out")
         operands.c, operands.ldc, operands.stride_c = third.pointer, third.ld, third.stride
-    wide = cols * _paired(problem)
-    operands.bias = _vector(bias, wide, d.dtype, "bias")
-    gathers = op == "ag_gemm"  # and counts blocks over what it has gathered
-    blocks = -(-(problem.k if gathers else left.cols) // 128)
-    _scales(
-        operands,
-        row_scale=(row_scale, rows),
-        col_scale=(col_scale, wide),
-        a_scale=(a_scale, (rows if gathers else left.rows) * blocks),
-        b_scale=(b_scale, blocks * -(-(wide if gathers else n_b) // 128)),
-    )
+    operands.bias = _vector(bias, cols * _paired(problem), d.dtype, "bias")
+    _scales(operands, _factors(problem, local), row_scale=row_scale, col_scale=col_scale, a_scale=a_scale, b_scale=b_scale)
     group._follow(a, b, out, bias, c)
     group._call(_RUN[op], C.byref(problem), C.byref(operands))
     return out
@@ -499,32 +517,42 @@ class Plan:
                 operands.b = x.pointer
             elif x is not None:
                 stored_transposed = bool({"a": self._made.transa, "b": self._made.transb}.get(name))
-                m = _arrays.matrix_of(x, name, written=name == "d", is_part=stored_transposed)
-                if m.trans and not stored_transposed:
+                m = _arrays.matrix_of(x, name, written=name == "d")
+                if m.trans and not stored_transposed and 1 not in (m.rows, m.cols):
                     raise ArgumentError(f"{name} is transposed; the plan has it row by row (contiguous() copies it)")
                 self._check(name, m.dtype, m.batch, (m.cols, m.rows) if m.trans else (m.rows, m.cols))
                 setattr(operands, name, m.pointer)
-                setattr(operands, "ld" + name, m.ld)
+                setattr(operands, "ld" + name, self._pitch(name, m))
                 setattr(operands, "stride_" + name, m.stride)
         for name, x in (("bias", bias), ("send", send), ("recv", recv)):
             if x is not None:
                 view = _arrays.flat(x, name, written=name == "recv")
                 self._check(name, view.dtype, self._made.l, (view.elements,))
                 setattr(operands, name, view.pointer)
-        _scales(
-            operands,
-            alpha=(alpha, 1),
-            beta=(beta, 1),
-            row_scale=(row_scale, None),
-            col_scale=(col_scale, None),
-            a_scale=(a_scale, None),
-            b_scale=(b_scale, None),
-        )
+        factors = {
+            "alpha": alpha, "beta": beta, "row_scale": row_scale, "col_scale": col_scale, "a_scale": a_scale, "b_scale": b_scale
+        }  # fmt: skip
+        if any(x is not None for x in factors.values()):
+            if "d" not in self._stored:
+                raise ArgumentError("a plan of a collective takes no factors")
+            _scales(operands, _factors(self._made, _local(self._made, self.group)), **factors)
         if stream is None:
             self.group._follow(a, b, d, c, bias, send, recv, ordered=False)
             self.group._call_on(lib.weft_run, self._plan, C.byref(operands))
         else:
             self.group._call_on(lib.weft_run_on, self._plan, C.byref(operands), stream)
+
+    def _pitch(self, name: str, m: _arrays.Matrix) -> int:
+        """Elements between the rows of an operand as the plan has it: one row may be given as a column, and the other way round."""
+        rows, cols = self._stored[name]
+        if 1 not in (rows, cols) or not rows * cols:
+            return m.ld
+        step = m.ld if (m.cols if m.trans else m.rows) > 1 else 1  # from one element to the next
+        if cols == 1:
+            return step
+        if step > 1:
+            raise ArgumentError(f"{name} is one row in the plan; its elements are {step} apart (contiguous() copies it)")
+        return cols
 
     def _check(self, name: str, dtype: DType, batch: int, shape: Tuple[int, ...], packed: bool = False) -> None:
         """An operand is of the type and size that the plan has it on this rank, and packed where it wants that."""

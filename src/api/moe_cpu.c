@@ -78,8 +78,7 @@ static weft_status gather(weft_moe_lane *lane, const int64_t *start, void *packe
 static weft_status forward(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
                            void *y, const char *fault)
 {
-    if (!fault && weft_moe_ffn_wrapped(expert))
-        fault = "the feed-forward expert was made for a layer of another group";
+    fault = fault ? fault : weft_moe_ffn_fault(lane->moe, expert);
     return weft_moe_lane_forward(lane, input, expert, y, fault);
 }
 

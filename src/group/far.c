@@ -33,8 +33,6 @@ static void take_left(weft_world *world, int from, const note *n)
            !atomic_compare_exchange_weak_explicit(left, &before, n->left, memory_order_release,
                                                   memory_order_relaxed))
         ;
-    if (n->window == 0)
-        weft_segment_set_left(&world->segment, from);
 }
 
 static void on_note(void *context, int from, const void *data, size_t bytes)

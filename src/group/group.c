@@ -121,6 +121,7 @@ weft_status weft_group_open(weft_world *world, int window, int rank, int size, c
     group->guest.orphan = orphan;
     weft_world_hold(world, &group->guest);
     weft_group_member(group)->windows |= (uint64_t)1 << window;
+    weft_group_member(group)->groups++;
     *group_out = group;
     return WEFT_OK;
 
@@ -170,15 +171,15 @@ void weft_group_leave(weft_group *group)
     if (world->foreign)
         return;
     weft_far_leave(group);
-    if (group->window == 0) {
-        weft_segment_set_left(&world->segment, own->world_rank);
-    } else {
+    if (group->window != 0) {
         if (!group->spread) /* else a rank gives back its own when it takes the window again */
             depart(group);
         vacate(group);
     }
     /* Partner: weft_seat_empty. */
     atomic_store_explicit(&weft_seat_entry(world, own)->left[group->window], own->left, memory_order_release);
+    if (--weft_group_member(group)->groups == 0) /* sub-groups outlive the group they were split from */
+        weft_segment_set_left(&world->segment, own->world_rank);
 }
 
 void weft_group_close(weft_group *group)

@@ -41,6 +41,7 @@ typedef struct weft_vacated {
 /* What one rank of a world keeps for all its groups; only that rank's thread touches it. */
 typedef struct weft_member {
     uint64_t windows; /* bit w: this rank is in a group of window w */
+    int groups;       /* that it has not left */
     uint64_t heap_used;
     weft_vacated *vacated;
 } weft_member;

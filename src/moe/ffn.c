@@ -303,6 +303,20 @@ weft_status weft_moe_ffn_wrap(void *other, void (*release)(void *other), weft_mo
     return WEFT_OK;
 }
 
+const char *weft_moe_ffn_fault(const weft_moe *moe, const weft_moe_expert *expert)
+{
+    const weft_moe_ffn *ffn = expert->block == ffn_block ? expert->context : NULL;
+    const weft_moe *its = ffn ? ffn->moe : moe;
+
+    if (ffn && ffn->other)
+        return "the feed-forward expert was made for a layer of another group";
+    if (its->config.dtype != moe->config.dtype || its->config.hidden != moe->config.hidden ||
+        its->row_bytes != moe->row_bytes || its->experts_here != moe->experts_here ||
+        memcmp(its->local, moe->local, (size_t)moe->experts_here * sizeof(*moe->local)) != 0)
+        return "the feed-forward expert was made for a layer of other experts, sizes or types";
+    return NULL;
+}
+
 void *weft_moe_ffn_wrapped(const weft_moe_expert *expert)
 {
     const weft_moe_ffn *ffn = expert->block == ffn_block ? expert->context : NULL;

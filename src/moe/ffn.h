@@ -11,6 +11,9 @@ weft_moe_expert weft_moe_ffn_callbacks(weft_moe_ffn *ffn);
 
 /* One whose work is done elsewhere, by who made `other`, which `release` frees with it. */
 weft_status weft_moe_ffn_wrap(void *other, void (*release)(void *other), weft_moe_ffn **ffn);
+/* What is wrong with an expert for a layer on CPUs, where it is a feed-forward one; NULL: nothing. */
+const char *weft_moe_ffn_fault(const weft_moe *moe, const weft_moe_expert *expert);
+
 /* The `other` of an expert; NULL where there is none, and where it is somebody's own. */
 void *weft_moe_ffn_wrapped(const weft_moe_expert *expert);
 

@@ -35,13 +35,14 @@ static weft_status fused_dispatch_send(weft_moe_lane *lane, const void *x)
     weft_moe *moe = lane->moe;
     int64_t tokens = lane->out.tokens, chunk = chunk_of(moe, moe->wire_bytes);
     staging copy = {lane, x};
+    weft_symm_place place = lane->stage_place;
     bool in_place = moe->config.wire == WEFT_MOE_WIRE_GIVEN && tokens &&
-                    weft_symm_contains(moe->group, x, (size_t)(tokens * moe->row_bytes));
+                    weft_symm_find(moe->group, x, (size_t)(tokens * moe->row_bytes), &place);
 
     for (int d = 0; d < moe->shape.ranks; d++)
         *weft_moe_manifest_for(lane, d) =
             (weft_moe_manifest){.generation = lane->generation,
-                                .x_shift = in_place ? (const char *)x - lane->stage : 0,
+                                .x = place,
                                 .x_stride = in_place ? moe->row_bytes : moe->stage_stride,
                                 .row_base = lane->out.row_base[d],
                                 .entry_base = lane->out.entry_base[d],

@@ -362,6 +362,7 @@ static weft_status allocate(weft_moe *moe)
     private = (carver){moe->memory, 0};
     carve_all(moe, lanes, &symmetric, &private);
     for (int i = 0; i < moe->config.lanes; i++) {
+        weft_symm_find(group, lanes[i].stage, 0, &lanes[i].stage_place);
         memset(lanes[i].seen, 0xff, (size_t)moe->shape.ranks * sizeof(*lanes[i].seen));
         memset(lanes[i].shown, 0xff, (size_t)moe->shape.ranks * sizeof(*lanes[i].shown));
     }

@@ -58,7 +58,7 @@ extern const weft_moe_rung weft_moe_fused, weft_moe_rows, weft_moe_sorted, weft_
  * reason readable also when there are no rows. */
 typedef struct weft_moe_manifest {
     int64_t generation; /* changes with the routing or its weights */
-    int64_t x_shift;    /* where the tokens lie, relative to the sender's stage */
+    weft_symm_place x;  /* where the tokens lie: in the sender's stage, or where they were given */
     int64_t x_stride;
     int32_t row_base, entry_base, entries;
     int32_t sharers; /* ranks of the receiver's node that get rows */
@@ -121,6 +121,7 @@ struct weft_moe_lane {
     int32_t *index_copy; /* reference: the input as it was given */
     float *weight_copy;
     char *stage, *slot;
+    weft_symm_place stage_place; /* of `stage`, as its peers find it */
     weft_signal *settled; /* over nodes: [2][ranks], written by that rank; partner: weft_moe_far_settle */
     weft_signal *relayed; /* over nodes: [slots], as `staged` of an owner elsewhere, written by it */
     char *relay;          /* [slots][tokens] rows, dense */

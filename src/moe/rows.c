@@ -44,6 +44,7 @@ static weft_status rows_dispatch_send(weft_moe_lane *lane, const void *x)
     for (int d = 0; d < moe->shape.ranks; d++)
         *weft_moe_manifest_for(lane, d) =
             (weft_moe_manifest){.generation = lane->generation,
+                                .x = lane->stage_place,
                                 .x_stride = moe->stage_stride,
                                 .row_base = lane->out.row_base[d],
                                 .entry_base = lane->out.entry_base[d],

@@ -23,7 +23,7 @@ static void point_at_tokens(weft_moe_lane *lane)
 
     for (int s = 0; s < lane->moe->shape.ranks; s++) {
         const weft_moe_manifest *manifest = weft_moe_manifest_of(lane, s);
-        const char *x = (const char *)weft_moe_at(lane, lane->stage, s) + manifest->x_shift;
+        const char *x = weft_symm_at(lane->moe->group, s, manifest->x);
         bool by_token = lane->moe->rung->stage_once;
         int64_t stride = manifest->x_stride;
 

@@ -163,6 +163,33 @@ static void memory_of_ancestors(weft_group *group, void *argument)
     weft_group_free(aside);
 }
 
+/* Freeing a group says nothing of those that were split from it. */
+static void *leave_the_first(void *group)
+{
+    weft_group *sub = NULL;
+
+    CHECK_INT(weft_group_split(group, 0, 0, &sub), WEFT_OK);
+    weft_group_free(group);
+    CHECK_INT(weft_barrier(sub), WEFT_OK);
+    for (int peer = -1; peer < weft_size(sub); peer++)
+        CHECK_INT(weft_group_check_peer(sub, peer), WEFT_OK);
+    CHECK_INT(weft_barrier(sub), WEFT_OK);
+    weft_group_free(sub);
+    return NULL;
+}
+
+static void sub_groups_outlive(void)
+{
+    pthread_t threads[3];
+    weft_group *groups[3];
+
+    CHECK_INT(weft_group_threads(3, groups), WEFT_OK);
+    for (int rank = 0; rank < 3; rank++)
+        CHECK_INT(pthread_create(&threads[rank], NULL, leave_the_first, groups[rank]), 0);
+    for (int rank = 0; rank < 3; rank++)
+        pthread_join(threads[rank], NULL);
+}
+
 int main(void)
 {
     ranks_run(1, colours, NULL);
@@ -173,5 +200,6 @@ int main(void)
     ranks_run(3, too_many, NULL);
     ranks_run(3, shared_budget, NULL);
     ranks_run(4, poison_stays_inside, NULL);
+    sub_groups_outlive();
     return check_report("test_group_split");
 }

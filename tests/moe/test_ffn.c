@@ -111,6 +111,20 @@ static void check_tokens(weft_dtype dtype, int64_t count, const void *x, const i
     CHECK_INT(wrong, 0);
 }
 
+/* It reads rows of its own layer's length. */
+static void refuse_elsewhere(weft_group *group, const weft_moe_config *config, const weft_moe_expert *ffn)
+{
+    weft_moe_config other = *config;
+    weft_moe *moe = NULL;
+
+    other.hidden--;
+    CHECK_INT(weft_moe_create(group, &other, &moe), WEFT_OK);
+    CHECK_INT(weft_moe_forward(moe, 0, &(weft_moe_input){.size = sizeof(weft_moe_input)}, ffn, NULL),
+              WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(group), "for a layer of other experts, sizes or types");
+    CHECK_INT(weft_moe_free(moe), WEFT_OK);
+}
+
 static void run(weft_group *group, void *argument)
 {
     const ffn_case *c = argument;
@@ -167,6 +181,7 @@ static void run(weft_group *group, void *argument)
                   WEFT_OK);
         check_tokens(c->dtype, TOKENS, x, expert, weight, y);
     }
+    refuse_elsewhere(group, &config, &callbacks);
     weft_moe_ffn_free(ffn);
     CHECK_INT(weft_moe_free(moe), WEFT_OK);
 }

@@ -257,8 +257,83 @@ static void reduced_repeats(void)
         run_case(c, 4);
 }
 
+/* Ranks that have mappings of their own, as processes do, in which the windows of two groups lie differently
+ * far apart. */
+enum { APART = 3, APART_HIDDEN = 5, APART_TOKENS = 4 };
+
+typedef struct apart {
+    const weft_id *id;
+    int rank;
+} apart;
+
+static void negate(void *context, int expert, int64_t rows, const void *const *in, void *const *out)
+{
+    (void)context, (void)expert;
+    for (int64_t i = 0; i < rows * APART_HIDDEN; i++)
+        ((float *)out[i / APART_HIDDEN])[i % APART_HIDDEN] =
+            -((const float *)in[i / APART_HIDDEN])[i % APART_HIDDEN];
+}
+
+/* Tokens in memory of the group that the layer's was split from. */
+static void *give_from_the_parent(void *opaque)
+{
+    const apart *self = opaque;
+    weft_group *parent = NULL, *sub = NULL, *alone[3] = {NULL};
+    int32_t where[APART_TOKENS];
+    float *x = NULL, y[APART_TOKENS * APART_HIDDEN];
+    weft_moe_input input = {.size = sizeof(input), .tokens = APART_TOKENS, .expert = where};
+    weft_moe_expert expert = {.size = sizeof(expert), .block = negate};
+    weft_moe_config config;
+    weft_moe *moe = NULL;
+    long wrong = 0;
+
+    CHECK_INT(weft_group_create(self->id, self->rank, APART, &parent), WEFT_OK);
+    for (int i = 0; i < 3; i++) /* rank 0 has the first windows before the others have them */
+        CHECK_INT(weft_group_split(parent, self->rank ? -1 : 0, 0, &alone[i]), WEFT_OK);
+    for (int i = 0; i < 3; i++)
+        weft_group_free(alone[i]);
+    CHECK_INT(weft_group_split(parent, 0, -self->rank, &sub), WEFT_OK);
+    CHECK_INT(weft_alloc(parent, sizeof(y), 0, (void **)&x), WEFT_OK);
+    weft_moe_config_init(&config);
+    config.experts = APART;
+    config.topk = 1;
+    config.hidden = APART_HIDDEN;
+    config.tokens = APART_TOKENS;
+    config.dtype = WEFT_F32;
+    CHECK_INT(weft_moe_create(sub, &config, &moe), WEFT_OK);
+    for (int i = 0; i < APART_TOKENS; i++)
+        where[i] = (self->rank + i) % APART;
+    for (int i = 0; i < APART_TOKENS * APART_HIDDEN; i++)
+        x[i] = (float)(100 * self->rank + i);
+    input.x = x;
+    CHECK_INT(weft_moe_forward(moe, 0, &input, &expert, y), WEFT_OK);
+    for (int i = 0; i < APART_TOKENS * APART_HIDDEN; i++)
+        wrong += y[i] != -x[i];
+    CHECK_INT(wrong, 0);
+    weft_moe_free(moe);
+    weft_group_free(sub);
+    weft_group_free(parent);
+    return NULL;
+}
+
+static void tokens_of_a_parent(void)
+{
+    pthread_t threads[APART];
+    apart ranks[APART];
+    weft_id id;
+
+    CHECK_INT(weft_id_create(&id), WEFT_OK);
+    for (int rank = 0; rank < APART; rank++) {
+        ranks[rank] = (apart){&id, rank};
+        CHECK_INT(pthread_create(&threads[rank], NULL, give_from_the_parent, &ranks[rank]), 0);
+    }
+    for (int rank = 0; rank < APART; rank++)
+        pthread_join(threads[rank], NULL);
+}
+
 int main(void)
 {
+    tokens_of_a_parent();
     contest_shapes();
     odd_shapes();
     reduced_repeats();

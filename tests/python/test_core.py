@@ -236,6 +236,42 @@ class Products(unittest.TestCase):
 
         weft.run_threads(2, body)
 
+    def test_a_rank_with_one_row_is_transposed_as_the_others_are(self) -> None:
+        def body(group: weft.Group) -> None:
+            a, w = whole(1, 8, 5), whole(2, 8, 4)
+            for m, granule in ((5, 1), (3, 1), (2, 1), (5, 2)):
+                mine = cut(a[:, :m], 1, group, granule).copy().T
+                y = group.ag_gemm(mine, w, m=m, n=4 * group.size, granule_m=granule)
+                np.testing.assert_array_equal(y, a[:, :m].T @ w)
+
+        weft.run_threads(3, body)
+
+    def test_a_plan_reads_one_row_where_it_lies(self) -> None:
+        x, b, held = whole(1, 8, 1), whole(2, 8, 3), np.full((8, 16), 99, "f4")
+        held[:, :1] = x
+        with weft.threads(1)[0] as group:
+            for transa in (0, 1):
+                plan, d = weft.Plan(group, "gemm_ar", m=1, n=3, k=8, transa=transa), np.zeros((1, 3), "f4")
+                for given in (x, x.T, x.T.copy(), *((held[:, :1], held[:, :1].T) if transa else ())):
+                    plan.run(given, b, d)
+                    np.testing.assert_array_equal(d, x.T @ b)
+            plan = weft.Plan(group, "gemm_ar", m=1, n=3, k=8)
+            for wrong in ((held[:, :1], b, d), (x.T, b, held[:3, :1])):
+                with self.assertRaisesRegex(weft.errors.ArgumentError, "is one row in the plan; its elements are 16 apart"):
+                    plan.run(*wrong)
+
+    def test_a_plan_wants_a_factor_for_each(self) -> None:
+        a, b, d, few = whole(1, 4, 2), whole(2, 2, 3), np.zeros((4, 3), "f4"), np.ones(1, "f4")
+        with weft.threads(1)[0] as group:
+            plan = weft.Plan(group, "gemm_ar", m=4, n=3, k=2, scales=1)
+            for wrong in ({"row_scale": few}, {"col_scale": few}, {"alpha": np.ones(2, "f4")}):
+                with self.assertRaisesRegex(weft.errors.ArgumentError, f"{next(iter(wrong))} must be [431] elements"):
+                    plan.run(a, b, d, **wrong)
+            plan.run(a, b, d, row_scale=np.arange(4, dtype="f4"), col_scale=np.arange(3, dtype="f4"))
+            np.testing.assert_array_equal(d, np.arange(4)[:, None] * (a @ b) * np.arange(3))
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "takes no factors"):
+                weft.Plan(group, "all_reduce", count=8).run(send=a, recv=np.empty_like(a), alpha=few)
+
     def test_a_plan_refuses_what_lies_the_other_way(self) -> None:
         a, b = whole(1, 4, 4), whole(2, 4, 4)
         with weft.threads(1)[0] as group:
@@ -397,6 +433,13 @@ class MixtureOfExperts(unittest.TestCase):
         with self.assertRaisesRegex(weft.errors.ArgumentError, "rows of 64 bytes"):
             moe.dispatch(np.zeros((2, 5), "f4"))
         self.check_results_are_there(moe)
+        odd = weft.MoE(group, self.experts, self.topk, self.hidden, self.tokens, "float32", row_bytes=6)
+        odd.dispatch(np.zeros((2, 3), "f2"), np.zeros((2, 2), "i4") + np.arange(2, dtype="i4"))
+        with self.assertRaisesRegex(weft.errors.ArgumentError, "rows of 6 bytes are no whole elements of float32"):
+            odd.gather(gate[0])
+        self.assertEqual(odd.gather(np.zeros(0, "f2"))[0].shape[1:], (3,))
+        with self.assertRaisesRegex(weft.errors.ArgumentError, "gate must be hidden x inter"):
+            weft.FeedForward(moe, [g[0] for g in gate], up, down)
 
     def check_results_are_there(self, moe: weft.MoE) -> None:
         expert = np.zeros((self.tokens, self.topk), "int32") + np.arange(self.topk, dtype="int32")

@@ -32,6 +32,16 @@ class Ops(unittest.TestCase):
             with self.assertRaisesRegex(weft.errors.ArgumentError, "send of the layout torch.sparse_coo lies in no memory"):
                 group.all_reduce(torch.eye(3).to_sparse())
 
+    def test_matrices_without_elements_are_there(self) -> None:
+        for m, n, k in ((0, 3, 2), (2, 0, 3), (2, 3, 0), (0, 0, 0)):
+            a, b, c = torch.ones(m, k), torch.ones(k, n), torch.ones(m, n)
+            torch.testing.assert_close(weft.gemm(a, b, c=c, beta=2.0, bias=torch.ones(n)), a @ b + 3)
+            torch.testing.assert_close(weft.gemm(a, weft.Packed(b)), a @ b)
+        gone = torch.ones(4)
+        gone.untyped_storage().resize_(0)
+        with weft.threads(1)[0] as group, self.assertRaisesRegex(weft.errors.ArgumentError, "NULL"):
+            group.all_reduce(gone)
+
     def test_calls_on_the_cpu_take_no_tensors_of_a_gpu(self) -> None:
         x = torch.ones(4, 4)
         with weft.threads(1)[0] as group, unittest.mock.patch.object(torch.Tensor, "is_cuda", True):

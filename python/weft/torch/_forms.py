@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
 
 from .. import products
-from .._arrays import dense_strides
+from .._arrays import by_rows, dense_strides
 from .._library import check, interface, number, quick, structs
 from ..dtypes import dtype_of, result_dtype, torch_dtype
 from ..errors import StateError
@@ -205,8 +205,11 @@ class Product:
                 raise TypeError(f"weft::{self.op}: a is on {a.device}, {what} on {x.device}")
         if bias is not None and not bias.is_contiguous():
             raise ValueError(f"weft::{self.op}: bias must be contiguous")
+        group = self.group(a, rest)
         x, y = plain(a), plain(b)
-        form = self.form(self.op, x, y, bias, rest[0] if len(rest) == 2 else -1, self.group(a, rest))
+        if group is not None and len(rest) == 2 and 0 <= rest[0] < 2 * group.size and rest[0] % group.size:
+            x = by_rows(a)  # some ranks have one row or none, of which nobody can say whether it lies transposed
+        form = self.form(self.op, x, y, bias, rest[0] if len(rest) == 2 else -1, group)
         if x is a and y is b:
             if len(self.forms) >= MOST:
                 self.forms.clear()
