@@ -224,8 +224,14 @@ class Modules(unittest.TestCase):
                 self.assertEqual(y.dtype, torch.bfloat16)
                 self.close(y.float(), exact, 0.05)
                 half.prepack()
-        with self.assertRaisesRegex(ValueError, "8 tokens in one call; the layer was made for 7"):
+        with self.assertRaisesRegex(ValueError, "8 tokens, but the layer was made for at most 7"):
             layer(torch.zeros(8, hidden))
+        with torch.no_grad():
+            before = layer(x)
+            if group.size > 1:  # one rank has too many: nobody waits for it
+                with self.assertRaises(ValueError if group.rank == 0 else weft.errors.Error):
+                    layer(torch.zeros(1 if group.rank else 8, hidden))
+            self.close(layer(x), before)
         self.check_wire(group, layer, x.detach())
 
     def check_conversion(self, group: weft.Group) -> None:

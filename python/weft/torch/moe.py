@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from ..dtypes import torch_dtype
-from ..errors import ArgumentError
 from ..moe import FeedForward, MoE
 from ._autocast import cast, type_under
 from ._groups import group_of, name_of
@@ -125,8 +124,6 @@ class MoELayer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Collective. x: (tokens, …, hidden); the same shape comes back."""
         flat = x.reshape(-1, self.hidden)
-        if flat.shape[0] > self.moe.tokens:
-            raise ArgumentError(f"{flat.shape[0]} tokens in one call; the layer was made for {self.moe.tokens}")
         expert, weight = self.route(flat)
         under = type_under(x)  # autocast's; tokens travel in the layer's, and experts are layers under it
         own = under and torch_dtype(self.moe.dtype)
