@@ -100,10 +100,13 @@ const weft_backend *weft_backend_at(int index);
  * says. */
 weft_status weft_backend_attach(weft_group *group, int device);
 
+/* Where groups begin. */
+extern const weft_backend weft_cpu_backend;
+
 /* What the group's plans run on. */
 static inline const weft_backend *weft_backend_of(const weft_group *group)
 {
-    return group->backend ? group->backend : weft_backend_at(0);
+    return group->backend ? group->backend : &weft_cpu_backend;
 }
 
 #endif

@@ -1,4 +1,5 @@
-#include "run/cpu/backend.h"
+/* The CPU's backend: ranks are threads or processes that share memory. */
+#include "run/backend.h"
 
 #include "choose/choose.h"
 #include "core/cpu.h"

@@ -53,18 +53,13 @@ static void rebase(weft_group *group)
     x->small_count = 0;
 }
 
-weft_status weft_executor_of(weft_group *group, weft_executor **executor)
+weft_status weft_executor_make(weft_group *group, weft_executor **executor)
 {
-    weft_executor *x = group->device;
-    weft_session *session;
-    weft_status status;
     size_t world = (size_t)group->size;
+    weft_session *session;
+    weft_executor *x;
+    weft_status status = weft_session_of(group, &session);
 
-    if (x) {
-        *executor = x;
-        return WEFT_OK;
-    }
-    status = weft_session_of(group, &session);
     if (status != WEFT_OK)
         return status;
     x = calloc(1, sizeof(*x));

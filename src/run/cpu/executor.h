@@ -78,7 +78,15 @@ typedef struct weft_executor {
 } weft_executor;
 
 /* The group's executor, made by the first call that needs it (collective, where the session is new). */
-weft_status weft_executor_of(weft_group *group, weft_executor **executor);
+weft_status weft_executor_make(weft_group *group, weft_executor **executor);
+
+static inline weft_status weft_executor_of(weft_group *group, weft_executor **executor)
+{
+    if (!group->device)
+        return weft_executor_make(group, executor);
+    *executor = group->device;
+    return WEFT_OK;
+}
 
 /* Frees it, without waiting for anybody; before the group goes. */
 void weft_executor_detach(weft_group *group);
