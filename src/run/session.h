@@ -88,6 +88,20 @@ typedef struct weft_small {
 _Static_assert(offsetof(weft_small, cpu) >= offsetof(weft_signal, sleepers) + sizeof(uint32_t),
                "what a rank shows begins behind its signal");
 
+/* A small collective and what follows from it on this rank, so that calls which repeat it need not ask. */
+typedef struct weft_small_call {
+    weft_problem problem; /* none yet: a product */
+    weft_reach reach;     /* of its operation, for which it is small */
+    size_t element_bytes;
+    size_t bytes;   /* of a share */
+    size_t shown;   /* bytes of all that this rank gives */
+    size_t payload; /* from a slot on: where that begins, and what peers give */
+    uint64_t hash;
+    bool sums;
+    bool told; /* small because peers cannot reach what it is of, which each call therefore tells */
+    bool hub;  /* nodes send to the hub */
+} weft_small_call;
+
 /* Where every rank of a group sits: on which of its nodes, as which one there. */
 typedef struct weft_seating {
     int node_count;
@@ -153,7 +167,7 @@ typedef struct weft_session {
 
     weft_reach reach[WEFT_OP_BROADCAST + 1]; /* by operation; see run/reach.h */
 
-    weft_problem small;       /* the last small collective that was asked for; before the first, a product */
+    weft_small_call small;    /* the last that was asked for */
     struct weft_plan *cached; /* plans of the one-call functions, most recently used first (program.h) */
     uint64_t cached_age;      /* weft_session_age when the list was last alike on all ranks */
     struct weft_plan *aside;  /* those of them that a graph may run, from before a call that failed */
