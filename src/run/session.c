@@ -264,12 +264,17 @@ bool weft_session_seen(weft_session *s, int rank)
     return true;
 }
 
-void weft_session_learn(weft_session *s, weft_op op)
+bool weft_session_beyond(const weft_session *s)
 {
     bool beyond = false;
 
     for (int rank = 0; rank < s->world; rank++)
         beyond = beyond || weft_session_record(s, rank)->beyond;
+    return beyond;
+}
+
+void weft_session_learn(weft_session *s, weft_op op, bool beyond)
+{
     s->reach[op] = beyond ? WEFT_REACH_BEYOND : WEFT_REACH_ALL;
 }
 

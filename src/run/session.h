@@ -78,7 +78,8 @@ typedef struct weft_small {
         weft_signal sequence; /* stored last (release); partner: is_there in small.c */
         struct {
             uint32_t signal_words[3];
-            int32_t cpu; /* on which the rank was when it came */
+            int16_t cpu;     /* on which the rank was when it came */
+            uint16_t beyond; /* as of its record, which it publishes later; of calls that tell it */
             uint64_t hash;
             char payload[WEFT_SMALL_BYTES + WEFT_LINE_BYTES];
         };
@@ -206,8 +207,10 @@ static inline uint64_t weft_session_age(const weft_session *session)
 /* Has `rank` published its record of this call? Notes a fault when the record does not agree with ours. */
 bool weft_session_seen(weft_session *session, int rank);
 
-/* At the end of a call in which all ranks' records were seen: where their operands lay. */
-void weft_session_learn(weft_session *session, weft_op op);
+/* Whether an operand lay beyond the peers' reach on some rank, at the end of a call in which all ranks'
+ * records were seen; and what a call ends with that was told so or otherwise. */
+bool weft_session_beyond(const weft_session *session);
+void weft_session_learn(weft_session *session, weft_op op, bool beyond);
 
 /* Looks at every peer's record that is already there; true when one of them does not agree. */
 bool weft_session_faulted(weft_session *session);

@@ -8,7 +8,8 @@
  * change nothing, because small collectives are counted apart.
  *
  * A slot also shows the hash of what was asked. Ranks that ask for different small collectives see it there;
- * a rank that waits in vain looks at the records, in which every call is announced.
+ * a rank that waits in vain looks at the records, in which every call is announced: here as the last that a
+ * rank does before it waits, so that peers need not wait for it to be written.
  *
  * What peers could read where it lies is better run by a plan unless it is very small. What they cannot reach
  * would be copied for a plan too, so that it is small up to all that a slot holds. Where operands lie the
@@ -286,17 +287,28 @@ static weft_status wait_far(weft_executor *x, const weft_small_call *c, int end)
     return status;
 }
 
-/* Whether a rank that came before this one waits on the same core. A system may not say which it is (-1). */
-static bool is_waited_behind(const weft_executor *x, int cpu)
+/* Whether a rank that came to this call before this one waits on the same core. A system may not say which it
+ * is (-1). */
+static bool is_waited_behind(const weft_executor *x, int cpu, uint64_t number)
 {
     for (int rank = 0; rank < x->world && cpu >= 0; rank++) {
         const weft_small *slot = rank != x->rank && is_near(x->session, rank) ? slot_of(x, rank) : NULL;
 
         /* Partner: the store in weft_small_run there. */
-        if (slot && weft_signal_reached(&slot->sequence, x->session->sequence) && slot->cpu == cpu)
+        if (slot && weft_signal_reached(&slot->sequence, number) && slot->cpu == cpu)
             return true;
     }
     return false;
+}
+
+/* Whether a rank has told that a plan would have to copy. All are of this node, and have shown it. */
+static bool was_beyond(const weft_executor *x)
+{
+    bool beyond = false;
+
+    for (int rank = 0; rank < x->world; rank++)
+        beyond = beyond || slot_of(x, rank)->beyond;
+    return beyond;
 }
 
 /* How many bytes of a rank of node `from` go to node `to`. */
@@ -582,10 +594,10 @@ weft_status weft_small_run(weft_executor *x, const void *send, void *recv)
     const weft_small_call *c = &s->small;
     const weft_seating *seats = s->seating;
     bool gives_way = false, forwards = c->hub && x->rank == seats->first[0];
+    uint64_t number = s->sequence + 1;
     weft_small *own = slot_of(x, x->rank);
     size_t shown = c->shown;
     weft_status status;
-    weft_record *record;
 
     if (weft_group_failed(x->group))
         return weft_group_check(x->group);
@@ -593,18 +605,19 @@ weft_status weft_small_run(weft_executor *x, const void *send, void *recv)
     if (seats && seats->size[seats->node[x->rank]] == 1 && !(c->sums && is_overwritten(x, c, send, recv)))
         shown = 0;
     fetch_slot(own, c, shown);
-    record = weft_session_begin(s, WEFT_CALLED_SMALL, c->hash, &c->problem);
-    record->beyond = c->told && is_beyond(x, c, send, recv);
-    weft_session_publish_near(s);
     own->hash = c->hash;
+    if (c->told)
+        own->beyond = is_beyond(x, c, send, recv);
     if (!x->group->alone) {
-        own->cpu = sched_getcpu();
-        gives_way = is_waited_behind(x, own->cpu);
+        own->cpu = (int16_t)sched_getcpu();
+        gives_way = is_waited_behind(x, own->cpu, number);
     }
     if (shown)
         memcpy(payload_of(own, c), send, shown);
     /* Partner: is_there on the peers. */
-    weft_signal_store(&own->sequence, s->sequence);
+    weft_signal_store(&own->sequence, number);
+    weft_session_begin(s, WEFT_CALLED_SMALL, c->hash, &c->problem);
+    weft_session_publish_near(s);
     status = wait_near(x, c);
     if (status == WEFT_OK && seats && seats->place[x->rank] == 0)
         carry(x, c, send);
@@ -621,7 +634,7 @@ weft_status weft_small_run(weft_executor *x, const void *send, void *recv)
     if (forwards && c->problem.op == WEFT_OP_ALL_REDUCE)
         forward(x, c, send, recv);
     if (c->told)
-        weft_session_learn(s, c->problem.op);
+        weft_session_learn(s, c->problem.op, was_beyond(x));
     x->small_count++;
     if (gives_way)
         sched_yield();
