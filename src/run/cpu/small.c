@@ -394,7 +394,7 @@ static const char *summand_of(const weft_executor *x, const weft_small_call *c, 
 static void finish(weft_executor *x, const weft_small_call *c, const void *send, void *recv)
 {
     const weft_seating *seats = x->session->seating;
-    weft_view sources[WEFT_RANKS_MAX], into = {recv, c->problem.count};
+    weft_view into = {recv, c->problem.count};
 
     switch (c->problem.op) {
     case WEFT_OP_ALL_REDUCE:
@@ -410,9 +410,9 @@ static void finish(weft_executor *x, const weft_small_call *c, const void *send,
         for (int rank = 0; rank < x->world; rank++) {
             const char *given = summand_of(x, c, rank, send, recv);
 
-            sources[rank] = (weft_view){(char *)(uintptr_t)given + own_begin(x, c), c->problem.count};
+            x->summands[rank] = (weft_view){(char *)(uintptr_t)given + own_begin(x, c), c->problem.count};
         }
-        weft_reduce_rows(c->problem.dtype, c->problem.reduction, 1, c->problem.count, sources, x->world,
+        weft_reduce_rows(c->problem.dtype, c->problem.reduction, 1, c->problem.count, x->summands, x->world,
                          c->problem.dtype, &into, 1);
         break;
     case WEFT_OP_BROADCAST:
@@ -550,7 +550,6 @@ static size_t gather_for(const weft_executor *x, const weft_small_call *c, int n
 static size_t sum_for(const weft_executor *x, const weft_small_call *c, int node, const char *send)
 {
     const weft_seating *seats = x->session->seating;
-    weft_view sources[WEFT_RANKS_MAX];
 
     for (int to = 0; to < x->world; to++) {
         weft_view into = {x->session->load + c->bytes * (size_t)seats->place[to], c->problem.count};
@@ -558,8 +557,9 @@ static size_t sum_for(const weft_executor *x, const weft_small_call *c, int node
         if (seats->node[to] != node)
             continue;
         for (int rank = 0; rank < x->world; rank++)
-            sources[rank] = (weft_view){(char *)(uintptr_t)given_by(x, c, rank, to, send), c->problem.count};
-        weft_reduce_rows(c->problem.dtype, c->problem.reduction, 1, c->problem.count, sources, x->world,
+            x->summands[rank] =
+                (weft_view){(char *)(uintptr_t)given_by(x, c, rank, to, send), c->problem.count};
+        weft_reduce_rows(c->problem.dtype, c->problem.reduction, 1, c->problem.count, x->summands, x->world,
                          c->problem.dtype, &into, 1);
     }
     return c->bytes * (size_t)seats->size[node];
