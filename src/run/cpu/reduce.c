@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-enum { BLOCK = 1024 };
+enum { BLOCK = 1024, SHORT = 4096 };
 
 /* Where compilers have no vectors that convert float16, loops would be scalar: such elements are converted a
  * block at a time instead, by what the CPU has. */
@@ -50,7 +50,7 @@ static const weft_reduce_loops *loops_for(weft_dtype dtype, int64_t cols)
     if (!plain && weft_cpu_has(WEFT_CPU_LEVEL_AVX512))
         return &weft_reduce_avx512;
     if (weft_cpu_has(WEFT_CPU_LEVEL_AVX2))
-        return plain && cols <= BLOCK ? &weft_reduce_short : &weft_reduce_avx2;
+        return plain && cols <= SHORT ? &weft_reduce_short : &weft_reduce_avx2;
 #else
     (void)dtype;
     (void)cols;
