@@ -48,22 +48,24 @@ issue(const weft_backend *backend, weft_plan *plan, const void *send, void *recv
     return status == WEFT_OK ? backend->issue(plan, &operands) : status;
 }
 
-static bool is_small(const weft_group *group, const weft_problem *p)
+/* Whether there is a way without a plan, which run_small then goes. */
+static bool take_small(weft_group *group, const weft_problem *p)
 {
     const weft_backend *backend = weft_backend_of(group);
 
-    return backend->small_fits && backend->small_fits(group, p);
+    return backend->small_take && backend->small_take(group, p);
 }
 
-static weft_status run_small(weft_group *group, const weft_problem *p, const void *send, void *recv)
+static weft_status run_small(weft_group *group, const void *send, void *recv)
 {
-    bool sends = p->op != WEFT_OP_BROADCAST || group->rank == p->root;
+    const weft_small_call *small = &group->session->small;
 
-    if (p->count && ((!send && sends) || !recv))
-        return reject(group, weft_entry_name(group->entry), p, "a buffer is NULL");
-    if (p->count && (!weft_dtype_fits_at(p->dtype, recv) || (sends && !weft_dtype_fits_at(p->dtype, send))))
-        return reject(group, weft_entry_name(group->entry), p, "a buffer is not aligned for its type");
-    return weft_backend_of(group)->small_run(group, p, send, recv);
+    if (small->bytes && (!send || !recv))
+        return reject(group, weft_entry_name(group->entry), &small->problem, "a buffer is NULL");
+    if (small->bytes && ((uintptr_t)send | (uintptr_t)recv) & (small->element_bytes - 1))
+        return reject(group, weft_entry_name(group->entry), &small->problem,
+                      "a buffer is not aligned for its type");
+    return weft_backend_of(group)->small_run(group, send, recv);
 }
 
 static weft_status run(weft_group *group, weft_entry entry, const weft_problem *p, const void *send,
@@ -86,10 +88,8 @@ static weft_status run(weft_group *group, weft_entry entry, const weft_problem *
         status = weft_group_check(group);
         return status != WEFT_OK ? status : reject(group, call, p, fault_of(p, group->size));
     }
-    if (is_small(group, p)) {
-        session->small = *p;
-        return run_small(group, p, send, recv);
-    }
+    if (take_small(group, p))
+        return run_small(group, send, recv);
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
@@ -112,9 +112,7 @@ static weft_plan *repeated(const weft_group *group, weft_op op, int64_t count, w
     const weft_session *session = group->session;
     weft_plan *last = weft_session_age(session) == session->cached_age ? session->cached : NULL;
 
-    if (!last || !asks(&last->asked, op, count, dtype, reduction, root))
-        return NULL;
-    return session->reach[op] == WEFT_REACH_BEYOND && is_small(group, &last->asked) ? NULL : last;
+    return last && asks(&last->asked, op, count, dtype, reduction, root) ? last : NULL;
 }
 
 static weft_status collective(weft_group *group, weft_entry entry, const void *send, void *recv, weft_op op,
@@ -127,9 +125,12 @@ static weft_status collective(weft_group *group, weft_entry entry, const void *s
         weft_plan *last;
 
         group->entry = entry;
-        if (asks(&session->small, op, count, dtype, reduction, root) && is_small(group, &session->small))
-            return run_small(group, &session->small, send, recv);
+        if (asks(&session->small.problem, op, count, dtype, reduction, root) &&
+            session->small.reach == session->reach[op])
+            return run_small(group, send, recv);
         last = repeated(group, op, count, dtype, reduction, root);
+        if (last && session->reach[op] == WEFT_REACH_BEYOND && take_small(group, &last->asked))
+            return run_small(group, send, recv);
         if (last)
             return issue(weft_backend_of(group), last, send, recv);
     }

@@ -154,15 +154,21 @@ bool weft_segment_discard(const weft_segment *segment, void *memory, uint64_t by
 /* The same for a whole slot, which nobody uses any more: access to it may be gone. */
 void weft_segment_clear(const weft_segment *segment, int rank, int window);
 
-/* Both of a window that is mapped. */
+/* All of a window that the caller has mapped, or found mapped. */
+static inline char *weft_segment_window(const weft_segment *segment, int window)
+{
+    /* Partner: the store in weft_segment_map, which was before. */
+    return atomic_load_explicit(&((weft_segment *)segment)->windows[window], memory_order_relaxed);
+}
+
 static inline void *weft_segment_control(const weft_segment *segment, int rank, int window)
 {
-    return segment->windows[window] + (uint64_t)rank * WEFT_HUGE_BYTES;
+    return weft_segment_window(segment, window) + (uint64_t)rank * WEFT_HUGE_BYTES;
 }
 
 static inline char *weft_segment_slot(const weft_segment *segment, int rank, int window)
 {
-    return segment->windows[window] + (uint64_t)segment->header->size * WEFT_HUGE_BYTES +
+    return weft_segment_window(segment, window) + (uint64_t)segment->header->size * WEFT_HUGE_BYTES +
            (uint64_t)rank * segment->header->stride;
 }
 

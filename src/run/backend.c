@@ -1,7 +1,6 @@
 /* Which backends this build has. See backend.h. */
 #include "run/backend.h"
 
-#include "run/cpu/backend.h"
 #ifdef WEFT_HAVE_CUDA
 #include "run/cuda/backend.h"
 #endif

@@ -79,9 +79,10 @@ typedef struct weft_backend {
 
     /* What collectives can add up. */
     bool (*reduces)(weft_dtype dtype, weft_reduction reduction);
-    /* A way for few bytes that needs no plan, and whether it takes a problem. NULL: there is none. */
-    bool (*small_fits)(const weft_group *group, const weft_problem *problem);
-    weft_status (*small_run)(weft_group *group, const weft_problem *problem, const void *send, void *recv);
+    /* A way for few bytes that needs no plan: whether it takes a problem, which then is session->small; and
+     * what runs that. NULL: there is none. */
+    bool (*small_take)(weft_group *group, const weft_problem *problem);
+    weft_status (*small_run)(weft_group *group, const void *send, void *recv);
     /* Collectives with counts (counted.h), and messages. NULL: there are none. */
     weft_status (*counted)(weft_group *group, const struct weft_counted_job *job);
     weft_status (*send)(weft_group *group, const void *data, int64_t count, weft_dtype dtype, int to);
@@ -100,10 +101,13 @@ const weft_backend *weft_backend_at(int index);
  * says. */
 weft_status weft_backend_attach(weft_group *group, int device);
 
+/* Where groups begin. */
+extern const weft_backend weft_cpu_backend;
+
 /* What the group's plans run on. */
 static inline const weft_backend *weft_backend_of(const weft_group *group)
 {
-    return group->backend ? group->backend : weft_backend_at(0);
+    return group->backend ? group->backend : &weft_cpu_backend;
 }
 
 #endif

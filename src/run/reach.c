@@ -20,7 +20,7 @@ static weft_status ask(const weft_plan *plan, const weft_operands *in)
     status = weft_session_meet(s);
     if (status != WEFT_OK)
         return atomic_load(&s->fault) ? weft_session_resync(s, false) : status;
-    weft_session_learn(s, plan->part.problem.op);
+    weft_session_learn(s, plan->part.problem.op, weft_session_beyond(s));
     return WEFT_OK;
 }
 

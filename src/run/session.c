@@ -253,7 +253,8 @@ bool weft_session_seen(weft_session *s, int rank)
     if (!weft_signal_reached(&theirs->sequence, s->sequence))
         return false;
     /* Partner: the store in open_own, by another worker. */
-    if (__builtin_expect(theirs->own_bytes > atomic_load_explicit(&s->opened[rank], memory_order_acquire), 0))
+    if (theirs->own_bytes &&
+        __builtin_expect(theirs->own_bytes > atomic_load_explicit(&s->opened[rank], memory_order_acquire), 0))
         open_own(s, rank, theirs->own_bytes);
     if (__builtin_expect(theirs->hash != mine->hash || theirs->status != WEFT_OK, 0)) {
         int none = 0;
@@ -264,12 +265,17 @@ bool weft_session_seen(weft_session *s, int rank)
     return true;
 }
 
-void weft_session_learn(weft_session *s, weft_op op)
+bool weft_session_beyond(const weft_session *s)
 {
     bool beyond = false;
 
     for (int rank = 0; rank < s->world; rank++)
         beyond = beyond || weft_session_record(s, rank)->beyond;
+    return beyond;
+}
+
+void weft_session_learn(weft_session *s, weft_op op, bool beyond)
+{
     s->reach[op] = beyond ? WEFT_REACH_BEYOND : WEFT_REACH_ALL;
 }
 
@@ -293,22 +299,31 @@ static bool met(void *argument)
     return weft_session_seen(m->session, m->peer) || weft_session_faulted(m->session);
 }
 
+static weft_status await(weft_session *s, int peer)
+{
+    meeting m = {s, peer};
+    weft_wait_note note = {.op = weft_op_name((weft_op)weft_session_record(s, s->rank)->op),
+                           .peer = peer,
+                           .task = -1,
+                           .epoch = s->sequence,
+                           .kind = WEFT_WAIT_ENTER};
+
+    return weft_wait_beside(s->group, &weft_session_record(s, peer)->sequence, met, &m, &note);
+}
+
 weft_status weft_session_meet(weft_session *s)
 {
-    for (int peer = 0; peer < s->world; peer++) {
-        meeting m = {s, peer};
-        weft_wait_note note = {.peer = peer, .task = -1, .epoch = s->sequence, .kind = WEFT_WAIT_ENTER};
-        weft_status status;
+    weft_status status = WEFT_OK;
 
+    for (int peer = 0; peer < s->world && status == WEFT_OK; peer++) {
         if (peer == s->rank || weft_session_seen(s, peer))
             continue;
-        note.op = weft_op_name((weft_op)weft_session_record(s, s->rank)->op);
-        status = weft_wait_beside(s->group, &weft_session_record(s, peer)->sequence, met, &m, &note);
-        if (status != WEFT_OK)
-            return status;
+        status = await(s, peer);
         if (atomic_load_explicit(&s->fault, memory_order_relaxed))
             break;
     }
+    if (status != WEFT_OK)
+        return status;
     return atomic_load_explicit(&s->fault, memory_order_relaxed) ? WEFT_ERR_PEER : WEFT_OK;
 }
 

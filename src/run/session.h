@@ -78,7 +78,8 @@ typedef struct weft_small {
         weft_signal sequence; /* stored last (release); partner: is_there in small.c */
         struct {
             uint32_t signal_words[3];
-            int32_t cpu; /* on which the rank was when it came */
+            int16_t cpu;     /* on which the rank was when it came */
+            uint16_t beyond; /* as of its record, which it publishes later; of calls that tell it */
             uint64_t hash;
             char payload[WEFT_SMALL_BYTES + WEFT_LINE_BYTES];
         };
@@ -87,6 +88,20 @@ typedef struct weft_small {
 
 _Static_assert(offsetof(weft_small, cpu) >= offsetof(weft_signal, sleepers) + sizeof(uint32_t),
                "what a rank shows begins behind its signal");
+
+/* A small collective and what follows from it on this rank, so that calls which repeat it need not ask. */
+typedef struct weft_small_call {
+    weft_problem problem; /* none yet: a product */
+    weft_reach reach;     /* of its operation, for which it is small */
+    size_t element_bytes;
+    size_t bytes;   /* of a share */
+    size_t shown;   /* bytes of all that this rank gives */
+    size_t payload; /* from a slot on: where that begins, and what peers give */
+    uint64_t hash;
+    bool sums;
+    bool told; /* small because peers cannot reach what it is of, which each call therefore tells */
+    bool hub;  /* nodes send to the hub */
+} weft_small_call;
 
 /* Where every rank of a group sits: on which of its nodes, as which one there. */
 typedef struct weft_seating {
@@ -153,7 +168,7 @@ typedef struct weft_session {
 
     weft_reach reach[WEFT_OP_BROADCAST + 1]; /* by operation; see run/reach.h */
 
-    weft_problem small;       /* the last small collective that was asked for; before the first, a product */
+    weft_small_call small;    /* the last that was asked for */
     struct weft_plan *cached; /* plans of the one-call functions, most recently used first (program.h) */
     uint64_t cached_age;      /* weft_session_age when the list was last alike on all ranks */
     struct weft_plan *aside;  /* those of them that a graph may run, from before a call that failed */
@@ -192,8 +207,10 @@ static inline uint64_t weft_session_age(const weft_session *session)
 /* Has `rank` published its record of this call? Notes a fault when the record does not agree with ours. */
 bool weft_session_seen(weft_session *session, int rank);
 
-/* At the end of a call in which all ranks' records were seen: where their operands lay. */
-void weft_session_learn(weft_session *session, weft_op op);
+/* Whether an operand lay beyond the peers' reach on some rank, at the end of a call in which all ranks'
+ * records were seen; and what a call ends with that was told so or otherwise. */
+bool weft_session_beyond(const weft_session *session);
+void weft_session_learn(weft_session *session, weft_op op, bool beyond);
 
 /* Looks at every peer's record that is already there; true when one of them does not agree. */
 bool weft_session_faulted(weft_session *session);

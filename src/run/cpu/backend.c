@@ -1,4 +1,5 @@
-#include "run/cpu/backend.h"
+/* The CPU's backend: ranks are threads or processes that share memory. */
+#include "run/backend.h"
 
 #include "choose/choose.h"
 #include "core/cpu.h"
@@ -54,17 +55,12 @@ static bool cpu_reduces(weft_dtype dtype, weft_reduction reduction)
     return weft_dtype_reduces(dtype, reduction);
 }
 
-static bool cpu_small_fits(const weft_group *group, const weft_problem *problem)
-{
-    return weft_small_fits(group, problem);
-}
-
-static weft_status cpu_small_run(weft_group *group, const weft_problem *problem, const void *send, void *recv)
+static weft_status cpu_small_run(weft_group *group, const void *send, void *recv)
 {
     weft_executor *executor;
     weft_status status = weft_executor_of(group, &executor);
 
-    return status == WEFT_OK ? weft_small_run(executor, problem, send, recv) : status;
+    return status == WEFT_OK ? weft_small_run(executor, send, recv) : status;
 }
 
 const weft_backend weft_cpu_backend = {
@@ -90,7 +86,7 @@ const weft_backend weft_cpu_backend = {
     .settle = weft_group_check,
     .tuned_as = weft_choose_tuned_as,
     .reduces = cpu_reduces,
-    .small_fits = cpu_small_fits,
+    .small_take = weft_small_take,
     .small_run = cpu_small_run,
     .counted = weft_counted_run,
     .send = weft_message_send,

@@ -38,6 +38,7 @@ static void executor_free(weft_executor *x)
     free((void *)x->bound);
     free((void *)x->binding);
     free((void *)x->early_bytes);
+    free(x->summands);
     if (!weft_lanes_sending(x))
         free(x->departed);
     free(x->lanes);
@@ -53,18 +54,13 @@ static void rebase(weft_group *group)
     x->small_count = 0;
 }
 
-weft_status weft_executor_of(weft_group *group, weft_executor **executor)
+weft_status weft_executor_make(weft_group *group, weft_executor **executor)
 {
-    weft_executor *x = group->device;
-    weft_session *session;
-    weft_status status;
     size_t world = (size_t)group->size;
+    weft_session *session;
+    weft_executor *x;
+    weft_status status = weft_session_of(group, &session);
 
-    if (x) {
-        *executor = x;
-        return WEFT_OK;
-    }
-    status = weft_session_of(group, &session);
     if (status != WEFT_OK)
         return status;
     x = calloc(1, sizeof(*x));
@@ -72,8 +68,9 @@ weft_status weft_executor_of(weft_group *group, weft_executor **executor)
         x->bound = calloc(world, sizeof(*x->bound));
         x->binding = calloc(world, sizeof(*x->binding));
         x->early_bytes = calloc(world, sizeof(*x->early_bytes));
+        x->summands = calloc(world, sizeof(*x->summands));
     }
-    if (!x || !x->bound || !x->binding || !x->early_bytes) {
+    if (!x || !x->bound || !x->binding || !x->early_bytes || !x->summands) {
         executor_free(x);
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its executor",
                                  group->rank);

@@ -12,6 +12,7 @@
 #include "core/pool.h"
 #include "gemm/gemm.h"
 #include "net/net.h"
+#include "run/cpu/reduce.h"
 #include "run/session.h"
 #include "trace/trace.h"
 
@@ -43,6 +44,7 @@ typedef struct weft_executor {
     weft_session *session;
     ptrdiff_t *delta;     /* the session's */
     uint64_t small_count; /* small collectives since the last resync: their slots alternate */
+    weft_view *summands;  /* per rank: room for what a small sum is of */
 
     weft_signal *signals; /* symmetric; NULL until a plan needs some */
     uint32_t signal_count, base_count;
@@ -78,7 +80,15 @@ typedef struct weft_executor {
 } weft_executor;
 
 /* The group's executor, made by the first call that needs it (collective, where the session is new). */
-weft_status weft_executor_of(weft_group *group, weft_executor **executor);
+weft_status weft_executor_make(weft_group *group, weft_executor **executor);
+
+static inline weft_status weft_executor_of(weft_group *group, weft_executor **executor)
+{
+    if (!group->device)
+        return weft_executor_make(group, executor);
+    *executor = group->device;
+    return WEFT_OK;
+}
 
 /* Frees it, without waiting for anybody; before the group goes. */
 void weft_executor_detach(weft_group *group);

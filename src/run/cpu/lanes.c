@@ -527,7 +527,7 @@ weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
         return status;
     close_run(x);
     if (plan->told)
-        weft_session_learn(x->session, plan->part.problem.op);
+        weft_session_learn(x->session, plan->part.problem.op, weft_session_beyond(x->session));
     weft_operands_leave(plan, operands);
     return WEFT_OK;
 }

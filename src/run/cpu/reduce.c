@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-enum { BLOCK = 1024 };
+enum { BLOCK = 1024, SHORT = 4096 };
 
 /* Where compilers have no vectors that convert float16, loops would be scalar: such elements are converted a
  * block at a time instead, by what the CPU has. */
@@ -50,7 +50,7 @@ static const weft_reduce_loops *loops_for(weft_dtype dtype, int64_t cols)
     if (!plain && weft_cpu_has(WEFT_CPU_LEVEL_AVX512))
         return &weft_reduce_avx512;
     if (weft_cpu_has(WEFT_CPU_LEVEL_AVX2))
-        return plain && cols <= BLOCK ? &weft_reduce_short : &weft_reduce_avx2;
+        return plain && cols <= SHORT ? &weft_reduce_short : &weft_reduce_avx2;
 #else
     (void)dtype;
     (void)cols;
@@ -122,51 +122,61 @@ static void divide(weft_dtype dtype, accumulators *sum, int count, int64_t n)
             sum->f[i] /= (float)count;
 }
 
-/* `over` > 0: an average. */
-static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int64_t cols, int64_t row,
-                       const weft_view *sources, int source_count, weft_dtype to,
-                       const weft_view *destinations, int destination_count)
+static char *at(const weft_view *view, int64_t row, int64_t col, int64_t element_bytes)
 {
-    int64_t from_bytes = (int64_t)weft_dtype_size(dtype);
-    int64_t to_bytes = to == dtype ? from_bytes : (int64_t)weft_dtype_size(to);
+    return view->data + (row * view->ld + col) * element_bytes;
+}
+
+/* Two sources into one or two destinations of their type. */
+static void pair_row(weft_dtype dtype, weft_reduction reduction, int64_t cols, int64_t row,
+                     int64_t element_bytes, const weft_view *sources, const weft_view *destinations,
+                     int destination_count)
+{
+    const weft_reduce_loops *loops = loops_for(dtype, cols);
+
+    for (int64_t col = 0; col < cols; col += BLOCK) {
+        int64_t n = weft_min(cols - col, BLOCK);
+        char *first = at(&destinations[0], row, col, element_bytes),
+             *second = destination_count == 2 ? at(&destinations[1], row, col, element_bytes) : NULL;
+
+        if (second) { /* one is a peer's: its lines take half of the time when asked for ahead */
+            weft_fetch_all_to_write(first, n * element_bytes);
+            weft_fetch_all_to_write(second, n * element_bytes);
+        }
+        loops->pair(dtype, reduction, first, second, at(&sources[0], row, col, element_bytes),
+                    at(&sources[1], row, col, element_bytes), n);
+    }
+}
+
+/* Any. `over` > 0: an average. Apart, so that pairs do not reach over accumulators that they do not use. */
+static void __attribute__((noinline))
+sum_row(weft_dtype dtype, weft_reduction reduction, int over, int64_t cols, int64_t row,
+        const weft_view *sources, int source_count, weft_dtype to, const weft_view *destinations,
+        int destination_count)
+{
+    int64_t from_bytes = (int64_t)weft_dtype_size(dtype), to_bytes = (int64_t)weft_dtype_size(to);
     const weft_reduce_loops *loops = loops_for(dtype, cols);
     accumulators sum;
 
-#define SOURCE(index) (sources[index].data + (row * sources[index].ld + col) * from_bytes)
-#define DESTINATION(index) (destinations[index].data + (row * destinations[index].ld + col) * to_bytes)
-    if (source_count == 2 && destination_count <= 2 && dtype == to && !over && converts_in_loops(dtype)) {
-        for (int64_t col = 0; col < cols; col += BLOCK) {
-            int64_t n = weft_min(cols - col, BLOCK);
-
-            /* Of two destinations one is a peer's: its lines take half of the time when asked for ahead. */
-            for (int destination = 0; destination < destination_count && destination_count > 1; destination++)
-                weft_fetch_all_to_write(DESTINATION(destination), n * to_bytes);
-            loops->pair(dtype, reduction, DESTINATION(0), destination_count == 2 ? DESTINATION(1) : NULL,
-                        SOURCE(0), SOURCE(1), n);
-        }
-        return;
-    }
     for (int64_t col = 0; col < cols; col += BLOCK) {
         int64_t n = weft_min(cols - col, BLOCK);
 
-        begin(loops, dtype, reduction, &sum, SOURCE(0), source_count > 1 ? SOURCE(1) : NULL, n);
+        begin(loops, dtype, reduction, &sum, at(&sources[0], row, col, from_bytes),
+              source_count > 1 ? at(&sources[1], row, col, from_bytes) : NULL, n);
         for (int source = 2; source < source_count; source++)
-            take(loops, dtype, reduction, &sum, SOURCE(source), n);
+            take(loops, dtype, reduction, &sum, at(&sources[source], row, col, from_bytes), n);
         if (over)
             divide(dtype, &sum, over, n);
         for (int destination = 0; destination < destination_count; destination++)
-            finish(dtype, to, DESTINATION(destination), &sum, n);
+            finish(dtype, to, at(&destinations[destination], row, col, to_bytes), &sum, n);
     }
-#undef SOURCE
-#undef DESTINATION
 }
 
 void weft_average_rows(weft_dtype dtype, int over, int64_t rows, int64_t cols, const weft_view *sources,
                        int source_count, weft_dtype to, const weft_view *destinations, int destination_count)
 {
     for (int64_t row = 0; row < rows; row++)
-        reduce_row(dtype, WEFT_SUM, over, cols, row, sources, source_count, to, destinations,
-                   destination_count);
+        sum_row(dtype, WEFT_SUM, over, cols, row, sources, source_count, to, destinations, destination_count);
 }
 
 void weft_reduce_rows(weft_dtype dtype, weft_reduction reduction, int64_t rows, int64_t cols,
@@ -182,9 +192,15 @@ void weft_reduce_rows(weft_dtype dtype, weft_reduction reduction, int64_t rows, 
         reduction = reduction == WEFT_SUM ? WEFT_MAX : reduction == WEFT_PRODUCT ? WEFT_MIN : reduction;
         dtype = to = WEFT_U8;
     }
+    if (source_count == 2 && destination_count <= 2 && dtype == to && converts_in_loops(dtype)) {
+        int64_t element_bytes = (int64_t)weft_dtype_size(dtype);
+
+        for (int64_t row = 0; row < rows; row++)
+            pair_row(dtype, reduction, cols, row, element_bytes, sources, destinations, destination_count);
+        return;
+    }
     for (int64_t row = 0; row < rows; row++)
-        reduce_row(dtype, reduction, 0, cols, row, sources, source_count, to, destinations,
-                   destination_count);
+        sum_row(dtype, reduction, 0, cols, row, sources, source_count, to, destinations, destination_count);
 }
 
 void weft_copy(size_t element_bytes, int64_t rows, int64_t cols, weft_view destination, weft_view source)

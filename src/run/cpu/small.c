@@ -8,7 +8,8 @@
  * change nothing, because small collectives are counted apart.
  *
  * A slot also shows the hash of what was asked. Ranks that ask for different small collectives see it there;
- * a rank that waits in vain looks at the records, in which every call is announced.
+ * a rank that waits in vain looks at the records, in which every call is announced: here as the last that a
+ * rank does before it waits, so that peers need not wait for it to be written.
  *
  * What peers could read where it lies is better run by a plan unless it is very small. What they cannot reach
  * would be copied for a plan too, so that it is small up to all that a slot holds. Where operands lie the
@@ -127,24 +128,43 @@ bool weft_small_fits(const weft_group *group, const weft_problem *p)
            fits(group, p, most_beyond(group, p->op));
 }
 
-/* Whether a plan would have to copy what this rank gives or gets. */
-static bool is_beyond(const weft_executor *x, const weft_problem *p, const void *send, const void *recv,
-                      size_t bytes)
-{
-    size_t sent = bytes * (size_t)send_shares(x->world, p->op);
-
-    if (p->op == WEFT_OP_BROADCAST && x->rank != p->root)
-        return false;
-    return !weft_symm_contains(x->group, send, sent) ||
-           (p->op == WEFT_OP_ALL_REDUCE && !weft_symm_contains(x->group, recv, bytes));
-}
-
 static uint64_t hash_of(const weft_problem *p)
 {
     uint64_t hash = (uint64_t)p->count << 24 ^ (uint64_t)p->op << 16 ^ (uint64_t)p->dtype << 12 ^
                     (uint64_t)p->reduction << 8 ^ (uint64_t)p->root;
 
     return hash * 0x9e3779b97f4a7c15u;
+}
+
+bool weft_small_take(weft_group *group, const weft_problem *p)
+{
+    enum { BEHIND_FLAG = offsetof(weft_small, payload) };
+    weft_small_call *call = &group->session->small;
+    size_t element_bytes = weft_dtype_size(p->dtype), bytes = (size_t)p->count * element_bytes;
+    size_t shown = bytes * (size_t)send_shares(group->size, p->op);
+
+    if (!weft_small_fits(group, p))
+        return false;
+    /* Where a line more does not matter, a payload is at the beginning of one. */
+    *call = (weft_small_call){.problem = *p,
+                              .reach = group->session->reach[p->op],
+                              .element_bytes = element_bytes,
+                              .bytes = bytes,
+                              .shown = p->op == WEFT_OP_BROADCAST && group->rank != p->root ? 0 : shown,
+                              .payload = shown <= BESIDE_FLAG_BYTES ? BEHIND_FLAG : WEFT_LINE_BYTES,
+                              .hash = hash_of(p),
+                              .sums = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER,
+                              .told = !group->spread && !fits(group, p, most_bytes(group, p->op)),
+                              .hub = through_hub(group, p->op, bytes)};
+    return true;
+}
+
+/* Whether a plan would have to copy what this rank gives or gets. */
+static bool is_beyond(const weft_executor *x, const weft_small_call *c, const void *send, const void *recv)
+{
+    return c->shown &&
+           (!weft_symm_contains(x->group, send, c->shown) ||
+            (c->problem.op == WEFT_OP_ALL_REDUCE && !weft_symm_contains(x->group, recv, c->bytes)));
 }
 
 /* Of a rank of this node. */
@@ -155,23 +175,17 @@ static weft_small *slot_of(const weft_executor *x, int rank)
     return &((weft_run_control *)(void *)((char *)s->control + s->delta[rank]))->small[x->small_count & 1];
 }
 
-/* What a rank of this node shows, of `bytes` a share: behind the flag, or, where a line more does not matter,
- * at the beginning of a line. */
-static char *payload_of(const weft_executor *x, int rank, const weft_problem *p, size_t bytes)
+/* What a rank of this node shows. */
+static char *payload_of(weft_small *slot, const weft_small_call *c)
 {
-    enum { BEHIND_FLAG = offsetof(weft_small, payload) };
-    weft_small *slot = slot_of(x, rank);
-
-    return bytes * (size_t)send_shares(x->world, p->op) <= BESIDE_FLAG_BYTES
-               ? slot->payload
-               : slot->payload + (WEFT_LINE_BYTES - BEHIND_FLAG);
+    return (char *)slot + c->payload;
 }
 
 /* The lines of its slot that this rank is about to write, and peers have read since. */
-static void fetch_slot(const weft_executor *x, const weft_problem *p, size_t bytes, size_t shown)
+static void fetch_slot(weft_small *own, const weft_small_call *c, size_t shown)
 {
-    weft_fetch_to_write(slot_of(x, x->rank));
-    weft_fetch_all_to_write(payload_of(x, x->rank, p, bytes), weft_min((int64_t)shown, AHEAD_BYTES));
+    weft_fetch_to_write(own);
+    weft_fetch_all_to_write(payload_of(own, c), weft_min((int64_t)shown, AHEAD_BYTES));
 }
 
 /* What node `from` shows, where the first rank of `node` has it. */
@@ -223,7 +237,7 @@ wait_long(weft_executor *x, int rank, weft_signal *sequence, weft_op op)
 }
 
 static weft_status wait_for(weft_executor *x, int rank, weft_signal *sequence, const uint64_t *shown,
-                            weft_op op, uint64_t hash)
+                            const weft_small_call *c)
 {
     weft_status status = WEFT_OK;
     int looks = 0;
@@ -233,11 +247,11 @@ static weft_status wait_for(weft_executor *x, int rank, weft_signal *sequence, c
         if (++looks < LOOKS && x->group->alone && !x->group->spread)
             weft_pause();
         else
-            status = wait_long(x, rank, sequence, op);
+            status = wait_long(x, rank, sequence, c->problem.op);
         if (status == WEFT_OK && atomic_load_explicit(&x->session->fault, memory_order_relaxed))
             return WEFT_ERR_MISMATCH;
     }
-    return status == WEFT_OK && *shown != hash ? WEFT_ERR_MISMATCH : status;
+    return status == WEFT_OK && *shown != c->hash ? WEFT_ERR_MISMATCH : status;
 }
 
 static bool is_near(const weft_session *s, int rank)
@@ -245,18 +259,21 @@ static bool is_near(const weft_session *s, int rank)
     return !s->seating || s->seating->node[rank] == s->seating->node[s->rank];
 }
 
-static weft_status wait_near(weft_executor *x, weft_op op, uint64_t hash)
+static weft_status wait_near(weft_executor *x, const weft_small_call *c)
 {
     weft_status status = WEFT_OK;
 
-    for (int rank = 0; rank < x->world && status == WEFT_OK; rank++)
+    for (int rank = 0; rank < x->world && status == WEFT_OK; rank++) {
+        weft_small *slot = slot_of(x, rank);
+
         if (rank != x->rank && is_near(x->session, rank))
-            status = wait_for(x, rank, &slot_of(x, rank)->sequence, &slot_of(x, rank)->hash, op, hash);
+            status = wait_for(x, rank, &slot->sequence, &slot->hash, c);
+    }
     return status;
 }
 
 /* For the nodes before `end`. */
-static weft_status wait_far(weft_executor *x, weft_op op, uint64_t hash, int end)
+static weft_status wait_far(weft_executor *x, const weft_small_call *c, int end)
 {
     const weft_seating *seats = x->session->seating;
     weft_status status = WEFT_OK;
@@ -265,33 +282,43 @@ static weft_status wait_far(weft_executor *x, weft_op op, uint64_t hash, int end
         weft_bundle *bundle = bundle_at(x, seats->node[x->rank], node);
 
         if (node != seats->node[x->rank])
-            status = wait_for(x, seats->first[node], &bundle->sequence, &bundle->hash, op, hash);
+            status = wait_for(x, seats->first[node], &bundle->sequence, &bundle->hash, c);
     }
     return status;
 }
 
-/* Whether a rank that came before this one waits on the same core. A system may not say which it is (-1). */
-static bool is_waited_behind(const weft_executor *x, int cpu)
+/* Whether a rank that came to this call before this one waits on the same core. A system may not say which it
+ * is (-1). */
+static bool is_waited_behind(const weft_executor *x, int cpu, uint64_t number)
 {
     for (int rank = 0; rank < x->world && cpu >= 0; rank++) {
         const weft_small *slot = rank != x->rank && is_near(x->session, rank) ? slot_of(x, rank) : NULL;
 
         /* Partner: the store in weft_small_run there. */
-        if (slot && weft_signal_reached(&slot->sequence, x->session->sequence) && slot->cpu == cpu)
+        if (slot && weft_signal_reached(&slot->sequence, number) && slot->cpu == cpu)
             return true;
     }
     return false;
 }
 
-/* How many bytes of a rank of node `from` go to node `to`. `bytes`: of a share. */
-static size_t bundled_of(const weft_executor *x, const weft_problem *p, int from, int to, size_t bytes)
+/* Whether a rank has told that a plan would have to copy. All are of this node, and have shown it. */
+static bool was_beyond(const weft_executor *x)
+{
+    bool beyond = false;
+
+    for (int rank = 0; rank < x->world; rank++)
+        beyond = beyond || slot_of(x, rank)->beyond;
+    return beyond;
+}
+
+/* How many bytes of a rank of node `from` go to node `to`. */
+static size_t bundled_of(const weft_executor *x, const weft_small_call *c, int from, int to)
 {
     const weft_seating *seats = x->session->seating;
 
-    if (p->op == WEFT_OP_ALL_TO_ALL)
-        return bytes *
-               (size_t)(through_hub(x->group, p->op, bytes) ? x->world - seats->size[from] : seats->size[to]);
-    return bytes * (size_t)send_shares(x->world, p->op);
+    if (c->problem.op == WEFT_OP_ALL_TO_ALL)
+        return c->bytes * (size_t)(c->hub ? x->world - seats->size[from] : seats->size[to]);
+    return c->bytes * (size_t)send_shares(x->world, c->problem.op);
 }
 
 /* The place of a rank among those that are not on `node`, in the order of nodes. */
@@ -303,119 +330,121 @@ static size_t place_beyond(const weft_seating *seats, int rank, int node)
 }
 
 /* What `rank` has sent to this rank's node, of an all_to_all for rank `to`. */
-static char *sent_by(const weft_executor *x, const weft_problem *p, int rank, int to, size_t bytes)
+static char *sent_by(const weft_executor *x, const weft_small_call *c, int rank, int to)
 {
     const weft_seating *seats = x->session->seating;
     int mine = seats->node[x->rank], from = seats->node[rank];
-    size_t place = p->op == WEFT_OP_BROADCAST ? 0 : (size_t)seats->place[rank], share = 0;
+    size_t place = c->problem.op == WEFT_OP_BROADCAST ? 0 : (size_t)seats->place[rank], share = 0;
 
-    if (p->op == WEFT_OP_ALL_TO_ALL)
-        share =
-            through_hub(x->group, p->op, bytes) ? place_beyond(seats, to, from) : (size_t)seats->place[to];
-    return load_at(x, mine, from) + place * bundled_of(x, p, from, mine, bytes) + share * bytes;
+    if (c->problem.op == WEFT_OP_ALL_TO_ALL)
+        share = c->hub ? place_beyond(seats, to, from) : (size_t)seats->place[to];
+    return load_at(x, mine, from) + place * bundled_of(x, c, from, mine) + share * c->bytes;
 }
 
 /* The same of what the hub has sent. */
-static char *forwarded_of(const weft_executor *x, const weft_problem *p, int rank, size_t bytes)
+static char *forwarded_of(const weft_executor *x, const weft_small_call *c, int rank)
 {
     const weft_seating *seats = x->session->seating;
     int mine = seats->node[x->rank];
     char *all = load_at(x, mine, 0);
 
-    if (p->op == WEFT_OP_BROADCAST)
+    if (c->problem.op == WEFT_OP_BROADCAST)
         return all;
-    if (p->op != WEFT_OP_ALL_TO_ALL)
-        return all + place_beyond(seats, rank, mine) * bytes;
+    if (c->problem.op != WEFT_OP_ALL_TO_ALL)
+        return all + place_beyond(seats, rank, mine) * c->bytes;
     return all +
            (place_beyond(seats, rank, mine) * (size_t)seats->size[mine] + (size_t)seats->place[x->rank]) *
-               bytes;
+               c->bytes;
 }
 
 /* What `rank` shows, of an all_to_all for this rank. */
-static char *shown_by(const weft_executor *x, const weft_problem *p, int rank, size_t bytes)
+static char *shown_by(const weft_executor *x, const weft_small_call *c, int rank)
 {
     if (is_near(x->session, rank))
-        return payload_of(x, rank, p, bytes) + (p->op == WEFT_OP_ALL_TO_ALL ? bytes * (size_t)x->rank : 0);
-    if (through_hub(x->group, p->op, bytes) && x->session->seating->node[x->rank] != 0)
-        return forwarded_of(x, p, rank, bytes);
-    return sent_by(x, p, rank, x->rank, bytes);
+        return payload_of(slot_of(x, rank), c) +
+               (c->problem.op == WEFT_OP_ALL_TO_ALL ? c->bytes * (size_t)x->rank : 0);
+    if (c->hub && x->session->seating->node[x->rank] != 0)
+        return forwarded_of(x, c, rank);
+    return sent_by(x, c, rank, x->rank);
 }
 
 /* Where the share of a sum that this rank adds begins. */
-static size_t own_begin(const weft_executor *x, const weft_problem *p, size_t bytes)
+static size_t own_begin(const weft_executor *x, const weft_small_call *c)
 {
-    return p->op == WEFT_OP_ALL_REDUCE ? 0 : bytes * (size_t)x->rank;
+    return c->problem.op == WEFT_OP_ALL_REDUCE ? 0 : c->bytes * (size_t)x->rank;
 }
 
 /* Whether what is received overwrites some of that share before it is read. */
-static bool is_overwritten(const weft_executor *x, const weft_problem *p, size_t bytes, const char *send,
+static bool is_overwritten(const weft_executor *x, const weft_small_call *c, const char *send,
                            const char *recv)
 {
-    const char *own = send + own_begin(x, p, bytes);
+    const char *own = send + own_begin(x, c);
 
-    return own != recv && own + bytes > recv && recv + bytes > own;
+    return own != recv && own + c->bytes > recv && recv + c->bytes > own;
 }
 
-/* What this rank adds: where the caller has it, for reading back what was just stored by other instructions
- * waits until the store is through; unless it is overwritten. */
-static const char *own_share(const weft_executor *x, const weft_problem *p, size_t bytes, const char *send,
-                             const char *recv)
+/* What `rank` gives to a sum: this rank where the caller has it, for reading back what was just stored by
+ * other instructions waits until the store is through; unless it is overwritten. */
+static const char *summand_of(const weft_executor *x, const weft_small_call *c, int rank, const char *send,
+                              const char *recv)
 {
-    return (is_overwritten(x, p, bytes, send, recv) ? shown_by(x, p, x->rank, bytes) : send) +
-           own_begin(x, p, bytes);
+    return rank == x->rank && !is_overwritten(x, c, send, recv) ? send : shown_by(x, c, rank);
 }
 
-/* `bytes`: of a share. */
-static void finish(weft_executor *x, const weft_problem *p, size_t bytes, const void *send, void *recv)
+static void finish(weft_executor *x, const weft_small_call *c, const void *send, void *recv)
 {
     const weft_seating *seats = x->session->seating;
-    weft_view sources[WEFT_RANKS_MAX], into = {recv, p->count};
+    weft_view into = {recv, c->problem.count};
 
-    switch (p->op) {
+    switch (c->problem.op) {
     case WEFT_OP_ALL_REDUCE:
     case WEFT_OP_REDUCE_SCATTER:
-        if (through_hub(x->group, p->op, bytes) && seats->node[x->rank] != 0) {
+        if (c->hub && seats->node[x->rank] != 0) {
             memcpy(recv,
-                   load_at(x, seats->node[x->rank], 0) +
-                       (p->op == WEFT_OP_REDUCE_SCATTER ? bytes * (size_t)seats->place[x->rank] : 0),
-                   bytes);
+                   load_at(x, seats->node[x->rank], 0) + (c->problem.op == WEFT_OP_REDUCE_SCATTER
+                                                              ? c->bytes * (size_t)seats->place[x->rank]
+                                                              : 0),
+                   c->bytes);
             break;
         }
-        for (int rank = 0; rank < x->world; rank++)
-            sources[rank] = (weft_view){shown_by(x, p, rank, bytes) + own_begin(x, p, bytes), p->count};
-        sources[x->rank].data = (char *)(uintptr_t)own_share(x, p, bytes, send, recv);
-        weft_reduce_rows(p->dtype, p->reduction, 1, p->count, sources, x->world, p->dtype, &into, 1);
+        for (int rank = 0; rank < x->world; rank++) {
+            const char *given = summand_of(x, c, rank, send, recv);
+
+            x->summands[rank] = (weft_view){(char *)(uintptr_t)given + own_begin(x, c), c->problem.count};
+        }
+        weft_reduce_rows(c->problem.dtype, c->problem.reduction, 1, c->problem.count, x->summands, x->world,
+                         c->problem.dtype, &into, 1);
         break;
     case WEFT_OP_BROADCAST:
-        if (x->rank != p->root)
-            memcpy(recv, shown_by(x, p, p->root, bytes), bytes);
+        if (x->rank != c->problem.root)
+            memcpy(recv, shown_by(x, c, c->problem.root), c->bytes);
         break;
     default: /* first its own, which may lie where others' go */
-        memmove((char *)recv + (size_t)x->rank * bytes,
-                (const char *)send + (p->op == WEFT_OP_ALL_TO_ALL ? (size_t)x->rank * bytes : 0), bytes);
+        memmove((char *)recv + (size_t)x->rank * c->bytes,
+                (const char *)send + (c->problem.op == WEFT_OP_ALL_TO_ALL ? (size_t)x->rank * c->bytes : 0),
+                c->bytes);
         for (int rank = 0; rank < x->world; rank++)
             if (rank != x->rank)
-                memcpy((char *)recv + (size_t)rank * bytes, shown_by(x, p, rank, bytes), bytes);
+                memcpy((char *)recv + (size_t)rank * c->bytes, shown_by(x, c, rank), c->bytes);
         break;
     }
 }
 
 /* Puts what a rank of this node shows to the ranks of `node` at `into`. */
-static void load(const weft_executor *x, const weft_problem *p, const char *from, int node, size_t bytes,
-                 char *into)
+static void load(const weft_executor *x, const weft_small_call *c, const char *from, int node, char *into)
 {
     const weft_seating *seats = x->session->seating;
     int mine = seats->node[x->rank];
-    bool hub = through_hub(x->group, p->op, bytes);
+    bool hub = c->hub;
 
-    if (p->op != WEFT_OP_ALL_TO_ALL) {
-        memcpy(into, from, bundled_of(x, p, mine, node, bytes));
+    if (c->problem.op != WEFT_OP_ALL_TO_ALL) {
+        memcpy(into, from, bundled_of(x, c, mine, node));
         return;
     }
     for (int to = 0; to < x->world; to++)
         if (hub ? seats->node[to] != mine : seats->node[to] == node)
-            memcpy(into + bytes * (hub ? place_beyond(seats, to, mine) : (size_t)seats->place[to]),
-                   from + bytes * (size_t)to, bytes);
+            memcpy(into + c->bytes * (hub ? place_beyond(seats, to, mine) : (size_t)seats->place[to]),
+                   from + c->bytes * (size_t)to, c->bytes);
 }
 
 /* Whether the ranks of a node have their numbers in a row. */
@@ -427,25 +456,25 @@ static bool in_a_row(const weft_seating *seats, int world, int node)
 }
 
 /* What this rank's node shows to `node`: how many bytes, where. */
-static const char *load_for(const weft_executor *x, const weft_problem *p, int node, const char *send,
-                            size_t share, size_t *bytes)
+static const char *load_for(const weft_executor *x, const weft_small_call *c, int node, const char *send,
+                            size_t *bytes)
 {
     const weft_seating *seats = x->session->seating;
     int mine = seats->node[x->rank];
-    size_t each = bundled_of(x, p, mine, node, share);
+    size_t each = bundled_of(x, c, mine, node);
 
     *bytes = each * (size_t)seats->size[mine];
-    if (p->op == WEFT_OP_BROADCAST) {
-        *bytes = seats->node[p->root] == mine ? each : 0;
-        return p->root == x->rank ? send : *bytes ? payload_of(x, p->root, p, share) : NULL;
+    if (c->problem.op == WEFT_OP_BROADCAST) {
+        *bytes = seats->node[c->problem.root] == mine ? each : 0;
+        return c->problem.root == x->rank ? send : *bytes ? payload_of(slot_of(x, c->problem.root), c) : NULL;
     }
-    if (seats->size[mine] == 1 && p->op != WEFT_OP_ALL_TO_ALL)
+    if (seats->size[mine] == 1 && c->problem.op != WEFT_OP_ALL_TO_ALL)
         return send;
-    if (seats->size[mine] == 1 && !through_hub(x->group, p->op, share) && in_a_row(seats, x->world, node))
-        return send + share * (size_t)seats->first[node];
+    if (seats->size[mine] == 1 && !c->hub && in_a_row(seats, x->world, node))
+        return send + c->bytes * (size_t)seats->first[node];
     for (int rank = 0; rank < x->world; rank++)
         if (seats->node[rank] == mine)
-            load(x, p, rank == x->rank ? send : payload_of(x, rank, p, share), node, share,
+            load(x, c, rank == x->rank ? send : payload_of(slot_of(x, rank), c), node,
                  x->session->load + each * (size_t)seats->place[rank]);
     return x->session->load;
 }
@@ -469,77 +498,75 @@ static void carry_to(const weft_executor *x, int node, uint64_t hash, const void
 }
 
 /* To all other nodes, or to the hub. */
-static void carry(const weft_executor *x, const weft_problem *p, uint64_t hash, const void *send,
-                  size_t share)
+static void carry(const weft_executor *x, const weft_small_call *c, const void *send)
 {
     const weft_seating *seats = x->session->seating;
     int mine = seats->node[x->rank], nodes = seats->node_count;
-    bool hub = through_hub(x->group, p->op, share);
+    bool hub = c->hub;
 
     for (int step = 1; step < nodes && !(hub && (mine == 0 || step > 1)); step++) {
         int node = hub ? 0 : (mine + step) % nodes;
         size_t bytes;
-        const char *from = load_for(x, p, node, send, share, &bytes);
+        const char *from = load_for(x, c, node, send, &bytes);
 
-        carry_to(x, node, hash, from, bytes);
+        carry_to(x, node, c->hash, from, bytes);
     }
 }
 
 /* What `rank` gives rank `to` of another node, where the hub sees it. */
-static const char *given_by(const weft_executor *x, const weft_problem *p, int rank, int to, const char *send,
-                            size_t bytes)
+static const char *given_by(const weft_executor *x, const weft_small_call *c, int rank, int to,
+                            const char *send)
 {
-    bool shares = p->op == WEFT_OP_ALL_TO_ALL || p->op == WEFT_OP_REDUCE_SCATTER;
+    bool shares = c->problem.op == WEFT_OP_ALL_TO_ALL || c->problem.op == WEFT_OP_REDUCE_SCATTER;
     const char *near = rank == x->rank             ? send
-                       : is_near(x->session, rank) ? payload_of(x, rank, p, bytes)
+                       : is_near(x->session, rank) ? payload_of(slot_of(x, rank), c)
                                                    : NULL;
 
     if (near)
-        return near + (shares ? bytes * (size_t)to : 0);
-    return sent_by(x, p, rank, to, bytes) + (p->op == WEFT_OP_REDUCE_SCATTER ? bytes * (size_t)to : 0);
+        return near + (shares ? c->bytes * (size_t)to : 0);
+    return sent_by(x, c, rank, to) + (c->problem.op == WEFT_OP_REDUCE_SCATTER ? c->bytes * (size_t)to : 0);
 }
 
-/* Puts what the ranks of `node` are to get into the room for it: how many bytes. */
-static size_t gather_for(const weft_executor *x, const weft_problem *p, int node, const char *send,
-                         size_t bytes)
+/* Puts what the ranks of `node` are to get into the room for it: how many c->bytes. */
+static size_t gather_for(const weft_executor *x, const weft_small_call *c, int node, const char *send)
 {
     const weft_seating *seats = x->session->seating;
-    size_t each = p->op == WEFT_OP_ALL_TO_ALL ? (size_t)seats->size[node] : 1;
+    size_t each = c->problem.op == WEFT_OP_ALL_TO_ALL ? (size_t)seats->size[node] : 1;
 
     for (int rank = 0; rank < x->world; rank++) {
         if (seats->node[rank] == node)
             continue;
         for (int to = 0; to < x->world; to++)
-            if (seats->node[to] == node && (p->op == WEFT_OP_ALL_TO_ALL || seats->place[to] == 0))
+            if (seats->node[to] == node && (c->problem.op == WEFT_OP_ALL_TO_ALL || seats->place[to] == 0))
                 memcpy(x->session->load + (place_beyond(seats, rank, node) * each +
                                            (each > 1 ? (size_t)seats->place[to] : 0)) *
-                                              bytes,
-                       given_by(x, p, rank, to, send, bytes), bytes);
+                                              c->bytes,
+                       given_by(x, c, rank, to, send), c->bytes);
     }
-    return bytes * each * (size_t)(x->world - seats->size[node]);
+    return c->bytes * each * (size_t)(x->world - seats->size[node]);
 }
 
 /* The same of a reduce_scatter: their sums. */
-static size_t sum_for(const weft_executor *x, const weft_problem *p, int node, const char *send, size_t bytes)
+static size_t sum_for(const weft_executor *x, const weft_small_call *c, int node, const char *send)
 {
     const weft_seating *seats = x->session->seating;
-    weft_view sources[WEFT_RANKS_MAX];
 
     for (int to = 0; to < x->world; to++) {
-        weft_view into = {x->session->load + bytes * (size_t)seats->place[to], p->count};
+        weft_view into = {x->session->load + c->bytes * (size_t)seats->place[to], c->problem.count};
 
         if (seats->node[to] != node)
             continue;
         for (int rank = 0; rank < x->world; rank++)
-            sources[rank] = (weft_view){(char *)(uintptr_t)given_by(x, p, rank, to, send, bytes), p->count};
-        weft_reduce_rows(p->dtype, p->reduction, 1, p->count, sources, x->world, p->dtype, &into, 1);
+            x->summands[rank] =
+                (weft_view){(char *)(uintptr_t)given_by(x, c, rank, to, send), c->problem.count};
+        weft_reduce_rows(c->problem.dtype, c->problem.reduction, 1, c->problem.count, x->summands, x->world,
+                         c->problem.dtype, &into, 1);
     }
-    return bytes * (size_t)seats->size[node];
+    return c->bytes * (size_t)seats->size[node];
 }
 
 /* The hub's part: to each node what it is to get. Of an all_reduce that is in `recv`. */
-static void forward(const weft_executor *x, const weft_problem *p, uint64_t hash, const void *send,
-                    const void *recv, size_t bytes)
+static void forward(const weft_executor *x, const weft_small_call *c, const void *send, const void *recv)
 {
     const weft_seating *seats = x->session->seating;
 
@@ -547,70 +574,67 @@ static void forward(const weft_executor *x, const weft_problem *p, uint64_t hash
         const void *from = x->session->load;
         size_t bundled = 0;
 
-        if (p->op == WEFT_OP_ALL_REDUCE) {
+        if (c->problem.op == WEFT_OP_ALL_REDUCE) {
             from = recv;
-            bundled = bytes;
-        } else if (p->op == WEFT_OP_BROADCAST) {
-            from = given_by(x, p, p->root, 0, send, bytes);
-            bundled = seats->node[p->root] == node ? 0 : bytes;
-        } else if (p->count) { /* buffers of nothing may be NULL */
-            bundled = p->op == WEFT_OP_REDUCE_SCATTER ? sum_for(x, p, node, send, bytes)
-                                                      : gather_for(x, p, node, send, bytes);
+            bundled = c->bytes;
+        } else if (c->problem.op == WEFT_OP_BROADCAST) {
+            from = given_by(x, c, c->problem.root, 0, send);
+            bundled = seats->node[c->problem.root] == node ? 0 : c->bytes;
+        } else if (c->problem.count) { /* buffers of nothing may be NULL */
+            bundled = c->problem.op == WEFT_OP_REDUCE_SCATTER ? sum_for(x, c, node, send)
+                                                              : gather_for(x, c, node, send);
         }
-        carry_to(x, node, hash, from, bundled);
+        carry_to(x, node, c->hash, from, bundled);
     }
 }
 
-weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *send, void *recv)
+weft_status weft_small_run(weft_executor *x, const void *send, void *recv)
 {
-    const weft_seating *seats = x->session->seating;
-    size_t bytes = (size_t)p->count * weft_dtype_size(p->dtype);
-    size_t shown =
-        p->op == WEFT_OP_BROADCAST && x->rank != p->root ? 0 : bytes * (size_t)send_shares(x->world, p->op);
-    uint64_t hash = hash_of(p);
-    bool sums = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
-    bool told = !seats && !fits(x->group, p, most_bytes(x->group, p->op));
-    bool gives_way = false, hub = through_hub(x->group, p->op, bytes),
-         forwards = hub && x->rank == seats->first[0];
+    weft_session *s = x->session;
+    const weft_small_call *c = &s->small;
+    const weft_seating *seats = s->seating;
+    bool gives_way = false, forwards = c->hub && x->rank == seats->first[0];
+    uint64_t number = s->sequence + 1;
     weft_small *own = slot_of(x, x->rank);
-    weft_status status = weft_group_check(x->group);
-    weft_record *record;
+    size_t shown = c->shown;
+    weft_status status;
 
-    if (status != WEFT_OK)
-        return status;
+    if (weft_group_failed(x->group))
+        return weft_group_check(x->group);
     /* A rank alone on its node shows it to nobody; it keeps what a sum would overwrite. */
-    if (seats && seats->size[seats->node[x->rank]] == 1 && !(sums && is_overwritten(x, p, bytes, send, recv)))
+    if (seats && seats->size[seats->node[x->rank]] == 1 && !(c->sums && is_overwritten(x, c, send, recv)))
         shown = 0;
-    fetch_slot(x, p, bytes, shown);
-    record = weft_session_begin(x->session, WEFT_CALLED_SMALL, hash, p);
-    record->beyond = told && is_beyond(x, p, send, recv, bytes);
-    weft_session_publish_near(x->session);
-    own->hash = hash;
+    fetch_slot(own, c, shown);
+    own->hash = c->hash;
+    if (c->told)
+        own->beyond = is_beyond(x, c, send, recv);
     if (!x->group->alone) {
-        own->cpu = sched_getcpu();
-        gives_way = is_waited_behind(x, own->cpu);
+        own->cpu = (int16_t)sched_getcpu();
+        gives_way = is_waited_behind(x, own->cpu, number);
     }
     if (shown)
-        memcpy(payload_of(x, x->rank, p, bytes), send, shown);
+        memcpy(payload_of(own, c), send, shown);
     /* Partner: is_there on the peers. */
-    weft_signal_store(&own->sequence, x->session->sequence);
-    status = wait_near(x, p->op, hash);
+    weft_signal_store(&own->sequence, number);
+    weft_session_begin(s, WEFT_CALLED_SMALL, c->hash, &c->problem);
+    weft_session_publish_near(s);
+    status = wait_near(x, c);
     if (status == WEFT_OK && seats && seats->place[x->rank] == 0)
-        carry(x, p, hash, send, bytes);
+        carry(x, c, send);
     if (status == WEFT_OK && seats)
-        status = wait_far(x, p->op, hash, hub && seats->node[x->rank] ? 1 : seats->node_count);
+        status = wait_far(x, c, c->hub && seats->node[x->rank] ? 1 : seats->node_count);
     if (status != WEFT_OK)
-        return weft_group_check(x->group) == WEFT_OK ? weft_session_resync(x->session, false) : status;
+        return weft_group_check(x->group) == WEFT_OK ? weft_session_resync(s, false) : status;
     if (__builtin_expect(weft_run_before_task != NULL, 0))
         weft_run_before_task(x->rank, 0);
-    if (forwards && p->op != WEFT_OP_ALL_REDUCE) /* before `recv`, which may be `send`, is written */
-        forward(x, p, hash, send, recv, bytes);
-    if (p->count) /* buffers of nothing may be NULL */
-        finish(x, p, bytes, send, recv);
-    if (forwards && p->op == WEFT_OP_ALL_REDUCE)
-        forward(x, p, hash, send, recv, bytes);
-    if (told)
-        weft_session_learn(x->session, p->op);
+    if (forwards && c->problem.op != WEFT_OP_ALL_REDUCE) /* before `recv`, which may be `send`, is written */
+        forward(x, c, send, recv);
+    if (c->bytes) /* buffers of nothing may be NULL */
+        finish(x, c, send, recv);
+    if (forwards && c->problem.op == WEFT_OP_ALL_REDUCE)
+        forward(x, c, send, recv);
+    if (c->told)
+        weft_session_learn(s, c->problem.op, was_beyond(x));
     x->small_count++;
     if (gives_way)
         sched_yield();

@@ -9,7 +9,9 @@
 /* Whether weft_small_run takes this collective. The same on every rank. */
 bool weft_small_fits(const weft_group *group, const weft_problem *problem);
 
-weft_status weft_small_run(weft_executor *executor, const weft_problem *problem, const void *send,
-                           void *recv);
+/* The same; what fits is the session's small call from then on, which weft_small_run runs. The group has a
+ * session. */
+bool weft_small_take(weft_group *group, const weft_problem *problem);
+weft_status weft_small_run(weft_executor *executor, const void *send, void *recv);
 
 #endif
