@@ -80,15 +80,19 @@ size_t weft_small_bytes(const weft_binding *bind, int64_t n, int64_t k)
            aligned_bytes((int64_t)kernel->mr * GROUP_COLUMNS, 4);
 }
 
+static int64_t block_of(const weft_gemm_tile *tile)
+{
+    return weft_job_cut_evenly(tile->k, tile->bind->kc, tile->bind->kernel->k_step);
+}
+
 /* Of panels of a B of lines of k. */
 static size_t panels_bytes(const weft_gemm_tile *tile)
 {
     const weft_kernel *kernel = tile->bind->kernel;
 
-    return tile->b_cs == 1
-               ? 0
-               : aligned_bytes(weft_round_up(tile->n, kernel->nr) * weft_gemm_block(tile->bind, tile->k),
-                               weft_dtype_size(kernel->type));
+    return tile->b_cs == 1 ? 0
+                           : aligned_bytes(weft_round_up(tile->n, kernel->nr) * block_of(tile),
+                                           weft_dtype_size(kernel->type));
 }
 
 int64_t weft_gemm_small_bytes(const weft_gemm_tile *tile)
@@ -103,7 +107,7 @@ int64_t weft_gemm_small_bytes(const weft_gemm_tile *tile)
 void weft_gemm_run_small(const weft_gemm_tile *tile, void *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
-    int64_t size = (int64_t)weft_dtype_size(kernel->type), block = weft_gemm_block(tile->bind, tile->k);
+    int64_t size = (int64_t)weft_dtype_size(kernel->type), block = block_of(tile);
     bool in_d = weft_job_is_identity(tile), lies = tile->b_cs == 1;
     int64_t width = !lies ? kernel->nr : in_d ? tile->n : GROUP_COLUMNS;
     int64_t rows = lies && in_d ? tile->m : weft_job_cut_evenly(tile->m, kernel->mr, 1);

@@ -43,6 +43,19 @@ static int list_listeners(int fds[], int most)
     return count;
 }
 
+/* A socket, also where there is one descriptor left: a thread that looks for connections has it for a moment.
+ */
+static int open_socket(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    for (int i = 0; i < 1000 && fd < 0 && errno == EMFILE; i++) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        fd = socket(AF_INET, SOCK_STREAM, 0);
+    }
+    return fd;
+}
+
 /* A stranger that connects before the ranks do. */
 static int come_uninvited(int listener)
 {
@@ -50,7 +63,7 @@ static int come_uninvited(int listener)
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(name);
     char garbage[200];
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = open_socket();
 
     CHECK(getsockname(listener, (struct sockaddr *)&name, &bytes) == 0);
     to.sin_port = name.sin6_port; /* at the same place in both kinds of names */
