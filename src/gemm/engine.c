@@ -153,7 +153,7 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
         bytes = weft_max_bytes(bytes, pieces);
     }
     if (!packed_b && kernel->unpacked)
-        bytes = weft_max_bytes(bytes, weft_small_bytes(bind, n, k));
+        bytes = weft_max_bytes(bytes, weft_gemm_small_bytes_most(bind, n, k));
     return weft_max_bytes(bytes, streamed);
 }
 
@@ -539,7 +539,7 @@ static void run_tile(const weft_gemm_tile *tile, char *workspace)
     const weft_kernel *kernel = tile->bind->kernel;
     const weft_stream *stream;
 
-    if (weft_small_suits(tile)) {
+    if (weft_gemm_is_small(tile)) {
         weft_gemm_run_small(tile, workspace);
         return;
     }

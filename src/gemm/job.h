@@ -145,7 +145,7 @@ void weft_few_rows_run(const weft_gemm_tile *tile, char *workspace);
 
 /* Whether a tile is small (small.c), and workspace that suffices for all small tiles of at most n x k of B.
  */
-bool weft_small_suits(const weft_gemm_tile *tile);
-size_t weft_small_bytes(const weft_binding *bind, int64_t n, int64_t k);
+bool weft_gemm_is_small(const weft_gemm_tile *tile);
+size_t weft_gemm_small_bytes_most(const weft_binding *bind, int64_t n, int64_t k);
 
 #endif

@@ -57,7 +57,7 @@ static bool is_small(const weft_gemm_tile *tile)
 }
 
 /* Whether a tile is small, and such as a kernel for what is not packed takes. */
-bool weft_small_suits(const weft_gemm_tile *tile)
+bool weft_gemm_is_small(const weft_gemm_tile *tile)
 {
     const weft_binding *bind = tile->bind;
     const weft_kernel *kernel = bind->kernel;
@@ -70,7 +70,7 @@ bool weft_small_suits(const weft_gemm_tile *tile)
 
 /* For a small product (is_small): panels of a B of lines of k, the last of them filled up, and sums of a row
  * of micro-tiles. */
-size_t weft_small_bytes(const weft_binding *bind, int64_t n, int64_t k)
+size_t weft_gemm_small_bytes_most(const weft_binding *bind, int64_t n, int64_t k)
 {
     const weft_kernel *kernel = bind->kernel;
     int64_t size = (int64_t)weft_dtype_size(kernel->type), block = weft_pack_k(kernel, weft_min(k, bind->kc));
@@ -97,7 +97,7 @@ static size_t panels_bytes(const weft_gemm_tile *tile)
 
 int64_t weft_gemm_small_bytes(const weft_gemm_tile *tile)
 {
-    if (!weft_small_suits(tile))
+    if (!weft_gemm_is_small(tile))
         return -1;
     return (int64_t)panels_bytes(tile) +
            (weft_job_is_identity(tile) ? 0 : tile->bind->kernel->mr * GROUP_COLUMNS * 4);

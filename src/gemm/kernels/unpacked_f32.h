@@ -5,9 +5,10 @@
  * of its own; the last vector of a row may be a part of one. The including file defines MR, TILE_VECTORS,
  * LANES, vec with vec_zero, vec_load and vec_add, and
  *
- *     vec_load_some(from, count), vec_store_some(to, v, count)   the first `count` lanes, other memory
- * untouched factor, factor_of(x), multiply_add(sum, factor, v)         sum + x * v in every lane, rounded
- * once
+ *     vec_load_some(from, count), vec_store_some(to, v, count)
+ *         the first `count` lanes; other memory is not touched
+ *     add_row(i, vectors, x, b, sum)
+ *         sum[v] += *x * b[v] in every lane, rounded once; i: which row of the tile
  */
 #ifndef WEFT_GEMM_KERNELS_UNPACKED_F32_H
 #define WEFT_GEMM_KERNELS_UNPACKED_F32_H

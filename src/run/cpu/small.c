@@ -527,7 +527,7 @@ static const char *given_by(const weft_executor *x, const weft_small_call *c, in
     return sent_by(x, c, rank, to) + (c->problem.op == WEFT_OP_REDUCE_SCATTER ? c->bytes * (size_t)to : 0);
 }
 
-/* Puts what the ranks of `node` are to get into the room for it: how many c->bytes. */
+/* Puts what the ranks of `node` are to get into the room for it: how many bytes. */
 static size_t gather_for(const weft_executor *x, const weft_small_call *c, int node, const char *send)
 {
     const weft_seating *seats = x->session->seating;
