@@ -170,40 +170,76 @@ struct Place {
     uint32_t boxes = 0, grants = 0, fetched = 0, handed = 0;
 };
 
-/* Where a thread's factors of blocks are: of its two rows of A, and of the blocks of columns of B, which are
- * two where the tile does not begin with one. */
+#ifdef WEFT_CUDA_FP8
+/*
+ * A thread's factors of blocks: of its two rows of A, and of the blocks of columns of B, which are two where
+ * the tile does not begin with one. The lanes of a warp hold four steps of k between them, lane % 4 each, and
+ * ask for the next four when they begin with these: memory has as long as four steps take. Of B's two blocks
+ * every other four lanes have the second.
+ */
 struct Factors {
-    int a[2], b[2];
+    enum { AHEAD = 4 };
+    int at_a[2], at_b; /* where those are that this lane asks for next */
+    float a[2], b, next_a[2] = {1, 1}, next_b = 1; /* one where there are no factors */
     int cut; /* columns of the first block */
 
-    __device__ __forceinline__ Factors(const weft_cuda_args &g, const weft_cuda_task &t, int row)
+    __device__ __forceinline__ void begin(const weft_cuda_args &g, const weft_cuda_task &t, int row,
+                                          int steps)
     {
         const weft_cuda_view *v = &g.views[t.view0 + t.destinations];
-        int block = v[0].col / WEFT_CUDA_SCALE_BLOCK, col = v[1].col / WEFT_CUDA_SCALE_BLOCK;
+        int mine = threadIdx.x % AHEAD, block = v[0].col / WEFT_CUDA_SCALE_BLOCK + mine,
+            col = v[1].col / WEFT_CUDA_SCALE_BLOCK;
+        bool second = threadIdx.x / AHEAD % 2;
         cut = (col + 1) * WEFT_CUDA_SCALE_BLOCK - v[1].col;
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            int line = v[0].row + min(row + 8 * i, t.rows - 1);
-            a[i] = (int)(line * g.a_scale_row + block * g.a_scale_k);
-            b[i] = (int)((col + (i && cut < t.cols)) * g.b_scale_col + block * g.b_scale_k);
-        }
+        for (int i = 0; i < 2; i++)
+            at_a[i] = (int)((v[0].row + min(row + 8 * i, t.rows - 1)) * g.a_scale_row + block * g.a_scale_k);
+        at_b = (int)((col + (second && cut < t.cols)) * g.b_scale_col + block * g.b_scale_k);
+        ask(g, mine < steps);
     }
 
-    __device__ __forceinline__ void next(const weft_cuda_args &g)
+    /* The lane's factor is not waited for before it is used: the load itself is what may not happen. */
+    static __device__ __forceinline__ void load(float &x, const float *from, int at, bool happens)
+    {
+        asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p ld.global.cg.f32 %0, [%1];\n}\n"
+                     : "+f"(x)
+                     : "l"(from + at), "r"((uint32_t)happens));
+    }
+
+    __device__ __forceinline__ void ask(const weft_cuda_args &g, bool asks)
     {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            a[i] += (int)g.a_scale_k;
-            b[i] += (int)g.b_scale_k;
+            load(next_a[i], g.a_scale, at_a[i], asks && g.a_scale);
+            at_a[i] += asks ? AHEAD * (int)g.a_scale_k : 0;
+        }
+        load(next_b, g.b_scale, at_b, asks && g.b_scale);
+        at_b += asks ? AHEAD * (int)g.b_scale_k : 0;
+    }
+
+    /* Before step s of `steps`: scale[i][j] is that of row i of the thread's and block j of columns. */
+    __device__ __forceinline__ void get(const weft_cuda_args &g, int s, int steps, float (&scale)[2][2])
+    {
+        bool begins = s % AHEAD == 0;
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            a[i] = begins ? next_a[i] : a[i];
+        b = begins ? next_b : b;
+        ask(g, begins && s + AHEAD + (int)threadIdx.x % AHEAD < steps);
+        float first = __shfl_sync(~0u, b, s % AHEAD), second = __shfl_sync(~0u, b, AHEAD + s % AHEAD);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float of_a = __shfl_sync(~0u, a[i], s % AHEAD, AHEAD);
+            scale[i][0] = of_a * first;
+            scale[i][1] = of_a * second;
         }
     }
 };
 
 /* d += part times the factors of its row and column. */
-__device__ __forceinline__ void add_block(float (&d)[SUMS], const float (&part)[SUMS], const float (&of_a)[2],
-                                          const float (&of_b)[2], int cut)
+__device__ __forceinline__ void add_block(float (&d)[SUMS], const float (&part)[SUMS],
+                                          const float (&scale)[2][2], int cut)
 {
-    float scale[2][2] = {{of_a[0] * of_b[0], of_a[0] * of_b[1]}, {of_a[1] * of_b[0], of_a[1] * of_b[1]}};
     if (cut >= TILE_N) {
 #pragma unroll
         for (int j = 0; j < SUMS; j++)
@@ -228,14 +264,16 @@ __device__ __forceinline__ void sum_fp8(const weft_cuda_args &g, uint32_t word, 
 {
     int thread = threadIdx.x % 128;
     int row = (int)(rank * CTA_M + consumer * GROUP_M) + thread / 32 * 16 + thread % 32 / 4;
-    Factors factors(g, gemm_fields(word), row);
+    Factors factors;
+    if constexpr (BLOCKS)
+        factors.begin(g, gemm_fields(word), row, steps);
 #pragma unroll
     for (int j = 0; j < SUMS; j++)
         d[j] = 0;
     for (int s = 0; s < steps; s++, place.ring.next()) {
         uint32_t a_at = smem + Layout::a + place.ring.stage * A_BYTES + consumer * (A_BYTES / 2);
         uint32_t b_at = smem + Layout::b + place.ring.stage * B_BYTES;
-        float part[SUMS], of_a[2] = {1, 1}, of_b[2] = {1, 1};
+        float part[SUMS], scale[2][2];
         bar_wait(smem + Layout::full + 8 * place.ring.stage, place.ring.phase);
         uint64_t a = operand(a_at, BOX_BYTES, 1024), b = operand(b_at, BOX_BYTES, 1024);
         wgmma_begin();
@@ -243,19 +281,13 @@ __device__ __forceinline__ void sum_fp8(const weft_cuda_args &g, uint32_t word, 
         for (int kk = 0; kk < 4; kk++)
             wgmma_fp8<E5M2>(part, a + 2 * kk, b + 2 * kk, kk);
         wgmma_commit();
-#pragma unroll
-        for (int i = 0; i < 2 && BLOCKS; i++) {
-            if (g.a_scale)
-                of_a[i] = __ldcg(g.a_scale + factors.a[i]);
-            if (g.b_scale)
-                of_b[i] = __ldcg(g.b_scale + factors.b[i]);
-        }
-        factors.next(g);
+        if constexpr (BLOCKS)
+            factors.get(g, s, steps, scale);
         wgmma_wait<0>();
         if (thread < CTAS)
             bar_arrive_at(smem + Layout::empty + 8 * place.ring.stage, thread);
-        if (BLOCKS) {
-            add_block(d, part, of_a, of_b, factors.cut);
+        if constexpr (BLOCKS) {
+            add_block(d, part, scale, factors.cut);
         } else {
 #pragma unroll
             for (int j = 0; j < SUMS; j++)
@@ -263,6 +295,8 @@ __device__ __forceinline__ void sum_fp8(const weft_cuda_args &g, uint32_t word, 
         }
     }
 }
+
+#endif
 
 /* Those of 16 bits, and of fp8 where that is asked for: all of k in the tensor cores' own sums. */
 template <int KIND, bool TRANS_A, bool TRANS_B>
@@ -314,16 +348,14 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word
     constexpr int NARROW = KIND >= DTYPE_E4M3 ? ANY_NARROW : KIND;
     int steps = weft_divide_up((int)WEFT_FIELD(k), TILE_K);
     float d[SUMS];
-    if constexpr (KIND >= DTYPE_E4M3) {
-        if (g.a_scale || g.b_scale)
-            sum_fp8<KIND == DTYPE_E5M2, true>(g, word, d, steps, smem, rank, consumer, place);
-        else if (g.fast)
-            sum_there<KIND, TRANS_A, TRANS_B>(d, steps, smem, consumer, place);
-        else
-            sum_fp8<KIND == DTYPE_E5M2, false>(g, word, d, steps, smem, rank, consumer, place);
-    } else {
+#ifdef WEFT_CUDA_FP8
+    if (g.a_scale || g.b_scale)
+        sum_fp8<KIND == DTYPE_E5M2, true>(g, word, d, steps, smem, rank, consumer, place);
+    else if (!g.fast)
+        sum_fp8<KIND == DTYPE_E5M2, false>(g, word, d, steps, smem, rank, consumer, place);
+    else
+#endif
         sum_there<KIND, TRANS_A, TRANS_B>(d, steps, smem, consumer, place);
-    }
     const weft_cuda_task t = gemm_fields(word);
     consumer_waits(g, t, false, i, smem, consumer, run);
     bar_wait(smem + Layout::granted + 8 * consumer, place.grants++ & 1);
