@@ -283,10 +283,13 @@ static weft_status launch(const weft_plan *plan, weft_cuda_epilogue *epilogue, C
     weft_error_text *error = &plan->group->error;
     int64_t across = weft_divide_up(epilogue->cols, WEFT_CUDA_EPILOGUE_WIDTH), wide = 1, down, most;
     void *parameters[] = {epilogue};
-    CUlaunchConfig config = {.hStream = stream, .blockDimZ = 1};
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {.hStream = stream, .blockDimZ = 1, .attrs = &early};
 
     if (epilogue->rows == 0 || epilogue->cols == 0)
         return WEFT_OK;
+    config.numAttrs = device->hopper && weft_cuda_of(plan->group)->crews >= device->crews;
     while (wide < across && wide < WEFT_CUDA_EPILOGUE_THREADS)
         wide *= 2;
     config.blockDimX = (unsigned)wide;

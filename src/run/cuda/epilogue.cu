@@ -6,6 +6,7 @@
  * once: 4 or 8 bytes of an element's sums, and its C and D.
  */
 #define WEFT_CUDA_FP8
+#include "early.cuh"
 #include "epilogue_device.h"
 #include "plain.cuh"
 
@@ -80,6 +81,7 @@ __device__ __forceinline__ void finish_row(const weft_cuda_epilogue &e, int64_t 
 extern "C" __global__ void __launch_bounds__(WEFT_CUDA_EPILOGUE_THREADS, 6)
     weft_epilogue(const __grid_constant__ weft_cuda_epilogue e)
 {
+    wait_for_stream();
     float alpha = e.alpha_at ? __ldcg(e.alpha_at) : e.alpha, beta = e.beta_at ? __ldcg(e.beta_at) : e.beta;
     int64_t col0 = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * WIDTH,
             step = (int64_t)gridDim.x * blockDim.x * WIDTH;

@@ -172,130 +172,131 @@ struct Place {
 
 #ifdef WEFT_CUDA_FP8
 /*
- * A thread's factors of blocks: of its two rows of A, and of the blocks of columns of B, which are two where
- * the tile does not begin with one. The lanes of a warp hold four steps of k between them, lane % 4 each, and
- * ask for the next four when they begin with these: memory has as long as four steps take. Of B's two blocks
- * every other four lanes have the second.
+ * A thread's factors of blocks: of its two rows of A times those of the block of columns of B, or of two
+ * where the tile does not begin with one. The four lanes that have the same rows hold four steps of k between
+ * them, and ask for the next four when they begin with these: memory has as long as four steps take.
  */
-struct Factors {
+template <int BLOCKS> struct Factors {
     enum { AHEAD = 4 };
-    int at_a[2], at_b; /* where those are that this lane asks for next */
-    float a[2], b, next_a[2] = {1, 1}, next_b = 1; /* one where there are no factors */
-    int cut; /* columns of the first block */
+    int at_a[2], at_b[BLOCKS];                       /* where those are that this lane asks for next */
+    float here[BLOCKS][2], a[2] = {1, 1}, b[BLOCKS]; /* of these steps; and what was asked for */
 
-    __device__ __forceinline__ void begin(const weft_cuda_args &g, const weft_cuda_task &t, int row,
-                                          int steps)
+    __device__ __forceinline__ Factors(const weft_cuda_args &g, const weft_cuda_task &t, int row, int steps)
     {
         const weft_cuda_view *v = &g.views[t.view0 + t.destinations];
         int mine = threadIdx.x % AHEAD, block = v[0].col / WEFT_CUDA_SCALE_BLOCK + mine,
-            col = v[1].col / WEFT_CUDA_SCALE_BLOCK;
-        bool second = threadIdx.x / AHEAD % 2;
-        cut = (col + 1) * WEFT_CUDA_SCALE_BLOCK - v[1].col;
+            col = v[1].col / WEFT_CUDA_SCALE_BLOCK, last = (v[1].col + t.cols - 1) / WEFT_CUDA_SCALE_BLOCK;
 #pragma unroll
         for (int i = 0; i < 2; i++)
             at_a[i] = (int)((v[0].row + min(row + 8 * i, t.rows - 1)) * g.a_scale_row + block * g.a_scale_k);
-        at_b = (int)((col + (second && cut < t.cols)) * g.b_scale_col + block * g.b_scale_k);
+#pragma unroll
+        for (int i = 0; i < BLOCKS; i++) {
+            at_b[i] = (int)(min(col + i, last) * g.b_scale_col + block * g.b_scale_k);
+            b[i] = 1;
+        }
         ask(g, mine < steps);
     }
 
-    /* The lane's factor is not waited for before it is used: the load itself is what may not happen. */
-    static __device__ __forceinline__ void load(float &x, const float *from, int at, bool happens)
+    /* Is not waited for before it is used: the load itself is what may not happen. */
+    static __device__ __forceinline__ void load(float &x, const float *from, int &at, int64_t step, bool asks)
     {
         asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p ld.global.cg.f32 %0, [%1];\n}\n"
                      : "+f"(x)
-                     : "l"(from + at), "r"((uint32_t)happens));
+                     : "l"(from + at), "r"((uint32_t)(asks && from)));
+        at += AHEAD * (int)step;
     }
 
     __device__ __forceinline__ void ask(const weft_cuda_args &g, bool asks)
     {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            load(next_a[i], g.a_scale, at_a[i], asks && g.a_scale);
-            at_a[i] += asks ? AHEAD * (int)g.a_scale_k : 0;
-        }
-        load(next_b, g.b_scale, at_b, asks && g.b_scale);
-        at_b += asks ? AHEAD * (int)g.b_scale_k : 0;
+        for (int i = 0; i < 2; i++)
+            load(a[i], g.a_scale, at_a[i], g.a_scale_k, asks);
+#pragma unroll
+        for (int i = 0; i < BLOCKS; i++)
+            load(b[i], g.b_scale, at_b[i], g.b_scale_k, asks);
     }
 
-    /* Before step s of `steps`: scale[i][j] is that of row i of the thread's and block j of columns. */
-    __device__ __forceinline__ void get(const weft_cuda_args &g, int s, int steps, float (&scale)[2][2])
+    /* Of step s of `steps`. Nothing but the branch may look at what was asked for: it would wait for it. */
+    __device__ __forceinline__ void get(const weft_cuda_args &g, int s, int steps, float (&scale)[BLOCKS][2])
     {
-        bool begins = s % AHEAD == 0;
+        if (s % AHEAD == 0) {
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-            a[i] = begins ? next_a[i] : a[i];
-        b = begins ? next_b : b;
-        ask(g, begins && s + AHEAD + (int)threadIdx.x % AHEAD < steps);
-        float first = __shfl_sync(~0u, b, s % AHEAD), second = __shfl_sync(~0u, b, AHEAD + s % AHEAD);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            float of_a = __shfl_sync(~0u, a[i], s % AHEAD, AHEAD);
-            scale[i][0] = of_a * first;
-            scale[i][1] = of_a * second;
+            for (int i = 0; i < 2 * BLOCKS; i++)
+                here[i / 2][i % 2] = a[i % 2] * b[i / 2];
+            ask(g, s + AHEAD + (int)threadIdx.x % AHEAD < steps);
         }
+#pragma unroll
+        for (int i = 0; i < 2 * BLOCKS; i++)
+            scale[i / 2][i % 2] = __shfl_sync(~0u, here[i / 2][i % 2], s % AHEAD, AHEAD);
     }
 };
 
-/* d += part times the factors of its row and column. */
-__device__ __forceinline__ void add_block(float (&d)[SUMS], const float (&part)[SUMS],
-                                          const float (&scale)[2][2], int cut)
+/*
+ * The products of fp8. Tensor cores add them up with about 14 bits, so what a step has summed, 128 of k, is
+ * added to sums in float32; where blocks have factors, times those, which come meanwhile: of the tile's
+ * columns from `cut` on of the second block. And meanwhile the other warpgroup multiplies. (Turns that they
+ * give each other at the tensor cores make it slower.)
+ */
+template <bool E5M2, int BLOCKS>
+__device__ __forceinline__ void sum_steps(const weft_cuda_args &g, float (&d)[SUMS], int steps, uint32_t smem,
+                                          uint32_t consumer, Factors<BLOCKS ? BLOCKS : 1> *factors, int cut,
+                                          Place &place)
 {
-    if (cut >= TILE_N) {
+    int thread = threadIdx.x % 128;
+    static_assert(A_BYTES == B_BYTES, "a stage is as far from the next in both");
 #pragma unroll
-        for (int j = 0; j < SUMS; j++)
-            d[j] = fmaf(scale[j >> 1 & 1][0], part[j], d[j]);
-        return;
-    }
+    for (int j = 0; j < SUMS; j++)
+        d[j] = 0;
+    for (int s = 0; s < steps; s++, place.ring.next()) {
+        /* All lanes have it alike, which only this says: so it is made once for the warp, in the registers in
+         * which the tensor cores are told where their operands are. */
+        uint32_t at = __shfl_sync(~0u, place.ring.stage * (A_BYTES >> 4) + consumer * (A_BYTES >> 5), 0);
+        uint32_t a = (smem + Layout::a >> 4) + at, b = (smem + Layout::b >> 4) + (at & ~((A_BYTES >> 4) - 1));
+        float part[SUMS], scale[BLOCKS ? BLOCKS : 1][2];
+        bar_wait(smem + Layout::full + 8 * place.ring.stage, place.ring.phase);
+        wgmma_begin();
 #pragma unroll
-    for (int j = 0; j < SUMS; j++) {
-        bool second = (j >> 2) * 8 + (int)threadIdx.x % 4 * 2 + (j & 1) >= cut;
-        d[j] = fmaf(second ? scale[j >> 1 & 1][1] : scale[j >> 1 & 1][0], part[j], d[j]);
+        for (int kk = 0; kk < 4; kk++)
+            wgmma_fp8<E5M2>(part, operand_at(a + 2 * kk, BOX_BYTES, 1024),
+                            operand_at(b + 2 * kk, BOX_BYTES, 1024), kk);
+        wgmma_commit();
+        if constexpr (BLOCKS > 0)
+            factors->get(g, s, steps, scale);
+        wgmma_wait<0>();
+        if (thread < CTAS)
+            bar_arrive_at(smem + Layout::empty + 8 * place.ring.stage, thread);
+#pragma unroll
+        for (int j = 0; j < SUMS; j++) {
+            int row = j >> 1 & 1, col = (j >> 2) * 8 + thread % 4 * 2 + (j & 1);
+            if constexpr (BLOCKS == 0)
+                d[j] += part[j];
+            else
+                d[j] = fmaf(BLOCKS > 1 && col >= cut ? scale[BLOCKS - 1][row] : scale[0][row], part[j], d[j]);
+        }
     }
 }
 
-/*
- * The products of fp8. Tensor cores add them up with about 14 bits, so what a step has summed, 128 of k, is
- * added to sums in float32, where blocks have factors times those, which come meanwhile; and meanwhile the
- * other warpgroup multiplies.
- */
-template <bool E5M2, bool BLOCKS>
+template <bool E5M2>
 __device__ __forceinline__ void sum_fp8(const weft_cuda_args &g, uint32_t word, float (&d)[SUMS], int steps,
                                         uint32_t smem, uint32_t rank, uint32_t consumer, Place &place)
 {
     int thread = threadIdx.x % 128;
     int row = (int)(rank * CTA_M + consumer * GROUP_M) + thread / 32 * 16 + thread % 32 / 4;
-    Factors factors;
-    if constexpr (BLOCKS)
-        factors.begin(g, gemm_fields(word), row, steps);
-#pragma unroll
-    for (int j = 0; j < SUMS; j++)
-        d[j] = 0;
-    for (int s = 0; s < steps; s++, place.ring.next()) {
-        uint32_t a_at = smem + Layout::a + place.ring.stage * A_BYTES + consumer * (A_BYTES / 2);
-        uint32_t b_at = smem + Layout::b + place.ring.stage * B_BYTES;
-        float part[SUMS], scale[2][2];
-        bar_wait(smem + Layout::full + 8 * place.ring.stage, place.ring.phase);
-        uint64_t a = operand(a_at, BOX_BYTES, 1024), b = operand(b_at, BOX_BYTES, 1024);
-        wgmma_begin();
-#pragma unroll
-        for (int kk = 0; kk < 4; kk++)
-            wgmma_fp8<E5M2>(part, a + 2 * kk, b + 2 * kk, kk);
-        wgmma_commit();
-        if constexpr (BLOCKS)
-            factors.get(g, s, steps, scale);
-        wgmma_wait<0>();
-        if (thread < CTAS)
-            bar_arrive_at(smem + Layout::empty + 8 * place.ring.stage, thread);
-        if constexpr (BLOCKS) {
-            add_block(d, part, scale, factors.cut);
-        } else {
-#pragma unroll
-            for (int j = 0; j < SUMS; j++)
-                d[j] += part[j];
-        }
+    if (!g.a_scale && !g.b_scale) {
+        sum_steps<E5M2, 0>(g, d, steps, smem, consumer, nullptr, 0, place);
+        return;
+    }
+    const weft_cuda_task t = gemm_fields(word);
+    int col = g.views[t.view0 + t.destinations + 1].col % WEFT_CUDA_SCALE_BLOCK,
+        cut = WEFT_CUDA_SCALE_BLOCK - col;
+    if (cut >= t.cols) {
+        Factors<1> factors(g, t, row, steps);
+        sum_steps<E5M2, 1>(g, d, steps, smem, consumer, &factors, cut, place);
+    } else {
+        Factors<2> factors(g, t, row, steps);
+        sum_steps<E5M2, 2>(g, d, steps, smem, consumer, &factors, cut, place);
     }
 }
-
 #endif
 
 /* Those of 16 bits, and of fp8 where that is asked for: all of k in the tensor cores' own sums. */
@@ -349,10 +350,8 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word
     int steps = weft_divide_up((int)WEFT_FIELD(k), TILE_K);
     float d[SUMS];
 #ifdef WEFT_CUDA_FP8
-    if (g.a_scale || g.b_scale)
-        sum_fp8<KIND == DTYPE_E5M2, true>(g, word, d, steps, smem, rank, consumer, place);
-    else if (!g.fast)
-        sum_fp8<KIND == DTYPE_E5M2, false>(g, word, d, steps, smem, rank, consumer, place);
+    if (g.a_scale || g.b_scale || !g.fast)
+        sum_fp8<KIND == DTYPE_E5M2>(g, word, d, steps, smem, rank, consumer, place);
     else
 #endif
         sum_there<KIND, TRANS_A, TRANS_B>(d, steps, smem, consumer, place);

@@ -17,6 +17,12 @@ static __device__ __forceinline__ uint64_t operand(uint32_t address, uint32_t le
            (uint64_t)(stride >> 4) << 32 | (uint64_t)1 << 62;
 }
 
+/* The same of an address in shared memory of 16 bytes each: one addition. */
+static __device__ __forceinline__ uint64_t operand_at(uint32_t address, uint32_t leading, uint32_t stride)
+{
+    return (uint64_t)((stride >> 4) + (1u << 30)) << 32 | (address + (leading >> 4 << 16));
+}
+
 static __device__ __forceinline__ void wgmma_begin()
 {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
