@@ -147,7 +147,8 @@ class Group:
         return lib.weft_error(self.handle).decode(errors="replace")
 
     def close(self) -> None:
-        """Leaves the group, with whatever this rank still has in it. Waits for nobody."""
+        """Leaves the group, with whatever this rank still has in it: arrays and torch tensors made of its symmetric memory
+        may not be used after. Waits for nobody."""
         with self._lock:
             self._finalizer()
 

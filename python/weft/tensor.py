@@ -1,7 +1,8 @@
 """Symmetric memory as arrays: memory that every rank has, and can address on its peers.
 
 A tensor's memory lives until the tensor, its peer views and every numpy array or torch tensor made of them are gone, on
-every rank, in whatever order.
+every rank, in whatever order; or until this rank calls :meth:`Tensor.free` or closes the group, after which nothing made
+of it may be used.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, List, Optional, Sequence, Tuple, Union
 from . import _arrays, _dlpack
 from ._library import lib, structs
 from .dtypes import DType, dtype_of, numpy_dtype, torch_dtype
-from .errors import ArgumentError, UnsupportedError
+from .errors import ArgumentError, StateError, UnsupportedError
 from .group import Group, init
 
 Shape = Union[int, Sequence[int]]
@@ -27,6 +28,13 @@ class _Memory:
         self.pointer = pointer
         native = group._native
         self.finalizer = group._keep(self, self.pointer, lambda pointer: lib.weft_free(native.value, pointer))
+
+    def check(self) -> None:
+        """Before it is given to others, who would not be told that it is gone."""
+        if not self.group._native.value:
+            raise StateError("the group is closed, and this memory went with it")
+        if not self.finalizer.alive:
+            raise StateError("this memory was freed")
 
 
 class Tensor:
@@ -97,6 +105,7 @@ class Tensor:
         return out
 
     def _buffer(self) -> Any:
+        self._memory.check()
         if self.group.on_gpu:
             raise UnsupportedError("this memory is on a GPU; use torch() or DLPack")
         buffer: Any = (C.c_char * self.nbytes).from_address(self.pointer)
@@ -138,6 +147,7 @@ class Tensor:
     ) -> Any:
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError("symmetric memory is given as it is and where it is; copy what is made of it")
+        self._memory.check()
         return _dlpack.capsule_of(self)
 
     def free(self) -> None:

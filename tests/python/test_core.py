@@ -341,6 +341,20 @@ class Collectives(unittest.TestCase):
         with self.assertRaisesRegex(weft.errors.StateError, "closed"):
             group.barrier()
 
+    def test_memory_that_is_gone(self) -> None:
+        with weft.threads(1)[0] as group:
+            freed, left = weft.empty(4, "float32", group), weft.empty(4, "float32", group)
+            freed.free()
+            other = weft.empty(4, "float32", group)  # where the first one was
+            for use in (freed.numpy, freed.__dlpack__):
+                with self.assertRaisesRegex(weft.errors.StateError, "was freed"):
+                    use()
+            self.assertEqual(other.numpy().sum(), 0)
+        for use in (left.numpy, left.__dlpack__):
+            with self.assertRaisesRegex(weft.errors.StateError, "the group is closed"):
+                use()
+        self.assertEqual(left.shape, (4,))
+
     def test_integers_that_c_cannot_hold(self) -> None:
         a, four = np.zeros((4, 4), "f4"), 2**32
         with weft.threads(1)[0] as group:
