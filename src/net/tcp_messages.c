@@ -79,7 +79,8 @@ static bool has_pipe(tcp_peer *p)
     return true;
 }
 
-/* A connection that has ended may send a signal, which the program is not to see. */
+/* A connection that has ended sends a signal, which the program is not to see; one that ends meanwhile does
+ * so although something has gone. */
 static ssize_t splice_quietly(const tcp_peer *p, bool more)
 {
     sigset_t broken, before, pending;
@@ -93,7 +94,7 @@ static ssize_t splice_quietly(const tcp_peer *p, bool more)
     pthread_sigmask(SIG_BLOCK, &broken, &before);
     gone = splice(p->pipe[0], NULL, p->fd, NULL, p->piped, SPLICE_F_NONBLOCK | (more ? SPLICE_F_MORE : 0));
     why = errno;
-    if (gone < 0 && why == EPIPE && !was_pending)
+    if (!was_pending)
         sigtimedwait(&broken, NULL, &(struct timespec){0});
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = why;

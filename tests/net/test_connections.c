@@ -173,6 +173,48 @@ static void check_unpaced(void)
     weft_net_close(net);
 }
 
+/* A connection that ends while pages leave for it, some of which are gone: an error, and no signal that ends
+ * the program. */
+typedef struct cut {
+    int fd;
+    long after_ns;
+} cut;
+
+static void *cut_later(void *opaque)
+{
+    const cut *c = opaque;
+    int64_t until = weft_clock_ns() + c->after_ns;
+
+    while (weft_clock_ns() < until)
+        ;
+    shutdown(c->fd, SHUT_RDWR);
+    return NULL;
+}
+
+static void check_cut(void)
+{
+    enum { ROUNDS = 30, LARGE = 7 << 20 };
+    static const uint64_t keys[RANKS] = {3, 3};
+    char *data = calloc(1, LARGE);
+    node nodes[RANKS];
+
+    for (int i = 0; i < ROUNDS && open_pair(nodes, keys, 20000000000); i++) {
+        weft_net_put put = {.into = nodes[1].slots + 65536, .from = data, .rows = 1, .row_bytes = LARGE};
+        weft_signal finished = {0};
+        cut c = {.after_ns = 200000 + i * 40000};
+        pthread_t thread;
+
+        check_marks(nodes); /* so that they are connected */
+        c.fd = ((tcp_engine *)nodes[1].net->handle)->peers[0].fd;
+        CHECK_INT(pthread_create(&thread, NULL, cut_later, &c), 0);
+        weft_net_send(nodes[1].net, 0, &put, &finished);
+        pthread_join(thread, NULL);
+        CHECK(wait_for(&finished, 1));
+        close_pair(nodes);
+    }
+    free(data);
+}
+
 int main(void)
 {
     setenv("WEFT_NET", "tcp", 1);
@@ -181,6 +223,7 @@ int main(void)
     check_no_more_files();
     check_late();
     check_unpaced();
+    check_cut();
     setenv("WEFT_NET", "ucx", 1);
     check_stranger();
     return check_report("test_net_connections");
