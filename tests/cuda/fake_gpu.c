@@ -393,11 +393,13 @@ static void repitch(void *argument)
 
     for (int64_t i = 0; i < copy->batch * copy->lines; i++) {
         char *to = (char *)copy->to + i * copy->to_ld;
+        const char *from = (const char *)copy->from + i / copy->lines * copy->from_stride;
+
         memset(to, 0, (size_t)copy->to_ld);
-        memcpy(to,
-               (const char *)copy->from + i / copy->lines * copy->from_stride +
-                   i % copy->lines * copy->from_ld,
-               (size_t)copy->length);
+        for (int64_t j = 0; j < copy->length && copy->turned; j++)
+            to[j] = from[j * copy->from_ld + i % copy->lines];
+        if (!copy->turned)
+            memcpy(to, from + i % copy->lines * copy->from_ld, (size_t)copy->length);
     }
     free(copy);
 }

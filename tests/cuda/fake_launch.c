@@ -67,7 +67,7 @@ void fake_kernels(weft_cuda_device *device)
     }
     device->exchange = function_of(EXCHANGE_KERNEL);
     device->exchange_lines[0] = device->exchange_lines[1] = device->exchange;
-    device->repitch = function_of(REPITCH_KERNEL);
+    device->repitch = device->turn = function_of(REPITCH_KERNEL);
     device->gate = function_of(GATE_KERNEL);
     device->channels = function_of(CHANNELS_KERNEL);
     device->epilogue = function_of(EPILOGUE_KERNEL);

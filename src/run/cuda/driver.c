@@ -156,6 +156,8 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
         status = weft_cuda_load_kernel(cu, device->modules[0], "weft_rehearse", 0, &device->rehearse, error);
     if (status == WEFT_OK)
         status = weft_cuda_load_kernel(cu, device->modules[0], "weft_repitch", 0, &device->repitch, error);
+    if (status == WEFT_OK)
+        status = weft_cuda_load_kernel(cu, device->modules[0], "weft_turn", 0, &device->turn, error);
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[ANY_FP8], weft_cuda_kernels_any_fp8));
     if (status == WEFT_OK)
         status = weft_cuda_load_kernel(cu, device->modules[ANY_FP8], "weft_walk_any_fp8",

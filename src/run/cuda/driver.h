@@ -140,7 +140,7 @@ typedef struct weft_cuda_device {
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
     CUfunction splitk[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* by dtype, tile and whether B is transposed */
-    CUfunction rehearse, repitch;
+    CUfunction rehearse, repitch, turn;
     CUfunction collective[WEFT_FP8_E5M2 + 1],
         packets[WEFT_FP8_E5M2 + 1];                            /* by what is reduced; movement takes any */
     CUfunction lines[2][WEFT_FP8_E5M2 + 1];                    /* as packets; whole or not */

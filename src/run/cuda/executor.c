@@ -179,21 +179,30 @@ static weft_status lower(weft_cuda_device *device, const weft_plan_part *part,
 {
     size_t count = (size_t)part->operand_count * (size_t)part->world;
     weft_cuda_place *places = malloc((count + 1) * sizeof(*places));
+    weft_operand *operands = malloc((part->operand_count + 1) * sizeof(*operands));
     weft_cuda_binding bound = *binding;
+    weft_plan_part copied = *part;
     weft_status status;
 
-    if (!places)
+    if (!places || !operands) {
+        free(places);
+        free(operands);
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               part->operand_count);
+    }
     memcpy(places, binding->places, count * sizeof(*places));
+    memcpy(operands, part->operands, part->operand_count * sizeof(*operands));
     bound.places = places;
-    status = repitched ? weft_cuda_repitched_make(device, part, device->hopper, places, repitched, error)
-                       : WEFT_OK;
+    copied.operands = operands;
+    status = repitched
+                 ? weft_cuda_repitched_make(device, part, device->hopper, places, operands, repitched, error)
+                 : WEFT_OK;
     if (status == WEFT_OK)
-        status = weft_cuda_program_make(part, &bound, hopper, program, error);
+        status = weft_cuda_program_make(&copied, &bound, hopper, program, error);
     if (status != WEFT_OK && repitched)
         weft_cuda_repitched_free(device, repitched);
     free(places);
+    free(operands);
     return status;
 }
 
@@ -327,7 +336,7 @@ static weft_status make_library(const weft_plan_part *part, const weft_cuda_bind
                               part->operand_count);
     memcpy(places, binding->places, count * sizeof(*places));
     if (copies)
-        status = weft_cuda_repitched_make(made->device, part, true, places, &made->repitched, error);
+        status = weft_cuda_repitched_make(made->device, part, true, places, NULL, &made->repitched, error);
     if (status == WEFT_OK)
         status = weft_cublaslt_product_make(made->device, part, places, task, binding->workspace,
                                             &made->library, error);

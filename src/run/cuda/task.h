@@ -110,12 +110,14 @@ typedef struct weft_cuda_add {
 } weft_cuda_add;
 
 /* A matrix to be copied so that its lines begin on 16 bytes and end with zeros: lines of `to_ld`, the batch
- * elements one after another. */
+ * elements one after another. Turned, of elements of one byte: byte j of line i lies j times from_ld and i
+ * bytes from the beginning. */
 typedef struct weft_cuda_repitch {
     const void *from;
     void *to;
     int64_t batch, lines;
     int64_t length, from_ld, from_stride, to_ld; /* bytes */
+    int32_t turned;
 } weft_cuda_repitch;
 
 /*

@@ -91,6 +91,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) weft_repitch(weft_cuda_rep
     }
 }
 
+/* The same of a matrix that is turned. A thread makes 16 bytes of a line; its neighbours make the same of the
+ * lines beside it, with which it reads whole sectors. */
+extern "C" __global__ void __launch_bounds__(THREADS) weft_turn(weft_cuda_repitch r)
+{
+    int64_t vectors = r.to_ld / 16, total = r.batch * r.lines * vectors;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < total;
+         i += (int64_t)gridDim.x * THREADS) {
+        int64_t line = i % r.lines, at = i / r.lines % vectors, batch = i / r.lines / vectors;
+        const unsigned char *from = (const unsigned char *)r.from + batch * r.from_stride + line;
+        uint32_t x[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int j = 0; j < 16; j++) {
+            int64_t k = at * 16 + j;
+            uint32_t byte = k < r.length ? __ldcg(from + k * r.from_ld) : 0;
+            x[j / 4] |= byte << j % 4 * 8;
+        }
+        ((uint4 *)r.to)[(batch * r.lines + line) * vectors + at] = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+}
+
 /*
  * For weft_cuda_rehearse. Its frame is larger than that of any walker. Where there is a word to meet at, one
  * thread counts itself there and waits for the others; partner: the same lines in the peers' kernels.
