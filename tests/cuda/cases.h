@@ -324,7 +324,7 @@ static void test_every_walker(void)
             }
 }
 
-/* fp8 of both kinds: along k, as the tensor cores take it, and the other ways, which are converted; every
+/* fp8 of both kinds: along k, as the tensor cores take it, and the other ways, turned or converted; every
  * type of D, epilogues, k that ends inside a step; then over ranks, where it travels as it is. */
 static void test_fp8(void)
 {

@@ -21,7 +21,9 @@ static void run_all(int crews, bool hopper, uint64_t seed)
     test_operations();
     test_ring_widths();
     test_every_walker();
-    test_fp8();
+    fake_gpu_take_counts();
+    test_fp8(); /* all of whose lines are whole: what is copied is turned, for the tensor cores */
+    CHECK_INT(fake_gpu_take_counts().repitched > 0, hopper);
     test_chosen();
     test_collectives();
     test_missing_rank();
